@@ -1,0 +1,5 @@
+"""Agent loops: plain async functions of a task and a session."""
+
+from recollect.agents.recurrent import recurrent
+
+AGENTS = {"recurrent": recurrent}

@@ -1,0 +1,21 @@
+"""Recurrent memory: read a document of any length section by section, keep a short memory, answer from it."""
+
+from __future__ import annotations
+
+from recollect.agents.prompts import answer_prompt, update_prompt
+from recollect.config import Config
+from recollect.session import Session
+from recollect.types import Task
+
+
+async def recurrent(task: Task, session: Session, cfg: Config) -> str:
+    """One memory turn per section, then one answer turn that sees the question and the memory only."""
+    limits = cfg.recurrent.memory.config
+    memory = ""
+    for chunk in session.sections(task.context, limits.chunk_size, limits.split, limits.max_chunks):
+        prompt = update_prompt(limits.style, limits.layout, task.question, chunk.strip(), memory)
+        done = await session.generate(prompt, role="memory", max_tokens=limits.max_memorization_length)
+        memory = done.text.strip()
+        session.note(memory)
+    prompt = answer_prompt(limits.style, task.question, memory)
+    return (await session.generate(prompt, role="qa", max_tokens=limits.max_final_response_length)).text

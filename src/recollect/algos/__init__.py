@@ -1,0 +1,1 @@
+"""The algorithms, as pure functions: sequences and prefix trees, advantages, losses, divergences."""

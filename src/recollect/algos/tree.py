@@ -1,0 +1,117 @@
+"""Prefix trees: what several sequences share goes through the model once.
+
+Sequences are sorted, so a tree's nodes come out in depth-first order and the subtree of node j is the contiguous range
+[j, end[j]). Node i may therefore attend to node j exactly when ``j <= i < end[j]``: two integers per token describe
+the whole attention mask. Two equal sequences share all their nodes, and the loss reads those nodes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MIN_SHARE = 24  # sharing fewer leading tokens than this does not pay for a larger attention mask
+
+
+@dataclass(slots=True)
+class Tree:
+    """Sequences with a common beginning."""
+
+    tokens: np.ndarray  # [nodes] token ids in depth-first order
+    positions: np.ndarray  # [nodes] position within the sequence
+    end: np.ndarray  # [nodes] one past the last node of the subtree
+    rows: list[int]  # which sequences of the batch are here
+    paths: list[np.ndarray]  # for each of them, the node of each of its tokens
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def chain(self) -> bool:
+        """True when nothing branches, so that the mask is plainly causal."""
+        return bool((self.end == len(self.tokens)).all())
+
+
+def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
+    """The prefix tree of some sequences (any number of roots is allowed)."""
+    order = sorted(range(len(rows)), key=lambda i: sequences[i].tolist()) if len(rows) > 1 else [0]
+    tokens: list[np.ndarray] = []
+    positions: list[np.ndarray] = []
+    paths: list[np.ndarray] = []
+    closings: list[tuple[np.ndarray, int]] = []
+    path, previous, total = np.empty(0, np.int64), np.empty(0, np.int64), 0
+    for i in order:
+        ids = sequences[i]
+        shared = _common(previous, ids)
+        fresh = len(ids) - shared
+        if fresh:
+            closings.append((path[shared:], total))
+            tokens.append(ids[shared:])
+            positions.append(np.arange(shared, len(ids)))
+            path = np.concatenate([path[:shared], np.arange(total, total + fresh)])
+            total += fresh
+            previous = ids
+            paths.append(path)
+        else:
+            paths.append(path[: len(ids)])
+    end = np.full(total, total, np.int64)
+    for nodes, where in closings:
+        end[nodes] = where
+    return Tree(np.concatenate(tokens), np.concatenate(positions), end, [rows[i] for i in order], paths)
+
+
+def forest(sequences: Sequence[np.ndarray], groups: Sequence[int], min_share: int = MIN_SHARE) -> list[Tree]:
+    """Trees over all sequences; only sequences of one group share, and only when it pays."""
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    trees = []
+    for rows in members.values():
+        rows = sorted(rows, key=lambda r: sequences[r].tolist())
+        start = 0
+        for i in range(1, len(rows) + 1):
+            if i == len(rows) or not _worth(sequences[rows[i - 1]], sequences[rows[i]], min_share):
+                part = rows[start:i]
+                trees.append(build_tree(part, [sequences[r] for r in part]))
+                start = i
+    return trees
+
+
+def split_to_budget(trees: Sequence[Tree], sequences: Sequence[np.ndarray], budget: int) -> list[list[Tree]]:
+    """Micro-batches of at most ``budget`` nodes each, balanced; a single longer sequence gets one of its own."""
+    fitting: list[Tree] = []
+    pending = list(trees)
+    while pending:
+        tree = pending.pop()
+        if tree.size > budget and len(tree.rows) > 1:
+            half = len(tree.rows) // 2
+            for rows in (tree.rows[:half], tree.rows[half:]):
+                pending.append(build_tree(rows, [sequences[r] for r in rows]))
+        else:
+            fitting.append(tree)
+    fitting.sort(key=lambda t: (-t.size, t.rows[0]))
+    count = max(1, -(-sum(t.size for t in fitting) // budget))
+    while True:
+        packs: list[list[Tree]] = [[] for _ in range(count)]
+        loads = [0] * count
+        for tree in fitting:
+            lightest = loads.index(min(loads))
+            packs[lightest].append(tree)
+            loads[lightest] += tree.size
+        if all(load <= budget or len(pack) == 1 for load, pack in zip(loads, packs, strict=True)):
+            return [p for p in packs if p]
+        count += 1
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    n = min(len(a), len(b))
+    different = np.flatnonzero(a[:n] != b[:n])
+    return int(different[0]) if len(different) else n
+
+
+def _worth(a: np.ndarray, b: np.ndarray, min_share: int) -> bool:
+    shared = _common(a, b)
+    return shared >= min_share or 2 * shared >= min(len(a), len(b))

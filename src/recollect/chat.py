@@ -1,0 +1,79 @@
+"""Messages ⇄ token ids, with the tokenizer's own chat template.
+
+A conversation grows by appending ids: the next prompt is the previous prompt, the ids that were sampled, and the ids of
+the new messages. Sampled ids are never decoded and tokenised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.types import BadInput, Message
+
+
+class Renderer:
+    """Renders messages for one tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        if not getattr(tokenizer, "chat_template", None):
+            raise BadInput("the tokenizer has no chat template; add one to its folder (chat_template.jinja)")
+        self.stop_ids = self._stop_ids()
+
+    def _text(self, messages: Sequence[Message], generate: bool) -> str:
+        rows = [{"role": m.role, "content": m.content} for m in messages]
+        return str(
+            self.tokenizer.apply_chat_template(rows, add_generation_prompt=generate, tokenize=False)
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without anything added. Fast tokenizers are called directly."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation that the assistant speaks next in."""
+        return self.encode(self._text(messages, True))
+
+    def extend(self, prompt: Sequence[int], sampled: Sequence[int], new: Sequence[Message]) -> list[int]:
+        """The next prompt of a conversation: all that was there, then the new messages.
+
+        The new messages' ids are what the template writes after a closed assistant turn. A turn that was cut short
+        is closed first, with tokens that count as prompt.
+        """
+        closing, following = self._after_assistant(new)
+        ids = list(prompt) + list(sampled)
+        closed = bool(sampled) and sampled[-1] in self.stop_ids
+        if closed:
+            first = self.encode(closing)
+            tail = first[first.index(sampled[-1]) + 1 :] if sampled[-1] in first else []
+            return ids + tail + self.encode(following)
+        return ids + self.encode(closing) + self.encode(following)
+
+    def _after_assistant(self, new: Sequence[Message]) -> tuple[str, str]:
+        """What the template writes to close an assistant turn, and what it writes for the messages after it."""
+        mark = "\u2402recollect\u2403"
+        start = [Message("user", "a"), Message("assistant", mark)]
+        before = self._text(start, False)
+        after = self._text([*start, *new], True)
+        closing = before[before.rindex(mark) + len(mark) :]
+        if not after.startswith(before):
+            raise BadInput("the chat template rewrites earlier turns; use one that only appends")
+        return closing, after[len(before) :]
+
+    def _stop_ids(self) -> tuple[int, ...]:
+        ids = [self.tokenizer.eos_token_id]
+        mark = "\u2402recollect\u2403"
+        text = self._text([Message("user", "a"), Message("assistant", mark)], False)
+        closing = self.encode(text[text.rindex(mark) + len(mark) :])
+        special = set(self.tokenizer.all_special_ids)
+        if closing and closing[0] in special:
+            ids.append(closing[0])
+        return tuple(dict.fromkeys(i for i in ids if i is not None))

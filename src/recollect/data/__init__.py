@@ -1,0 +1,1 @@
+"""Where tasks come from: files that users bring and documents that we make."""

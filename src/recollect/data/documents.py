@@ -1,0 +1,120 @@
+"""Reading documents of any size in sections of so many tokens, without ever holding all of it tokenised.
+
+A section is an exact piece of the text, so it always decodes cleanly; its length is counted in the policy's own tokens.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.types import BadInput
+
+PIECE = 1 << 16  # characters tokenised at a time
+_SENTENCE_END = re.compile(r"[.!?…。！？]['\")\]]*(?=\s)|\n(?=\s*\S)")
+
+Offsets = Callable[[str], np.ndarray]  # text → [tokens, 2] start and end character of each token
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A document on disk, decoded as UTF-8; bytes that are not become the replacement character."""
+
+    path: Path
+
+    def pieces(self) -> Iterator[str]:
+        """The text in bounded pieces."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        with self.path.open("rb") as file:
+            while data := file.read(PIECE):
+                yield decoder.decode(data)
+        yield decoder.decode(b"", True)
+
+
+def open_document(path: str | Path) -> TextFile:
+    """A document from a path that a user gave."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise BadInput(f"no document at {path}")
+    if not path.is_file():
+        raise BadInput(f"{path} is not a file")
+    if path.stat().st_size == 0:
+        raise BadInput(f"the document {path} is empty")
+    return TextFile(path)
+
+
+def pieces(context: Any) -> Iterator[str]:
+    """The text of a context (a string or something with pieces()) in bounded pieces."""
+    if isinstance(context, str):
+        for start in range(0, len(context), PIECE):
+            yield context[start : start + PIECE]
+    else:
+        yield from context.pieces()
+
+
+def sections(context: Any, offsets: Offsets, size: int, split: str = "token") -> Iterator[str]:
+    """The document in sections of at most ``size`` tokens, in order; nothing is skipped or repeated.
+
+    With split="sentence" a section holds whole sentences, unless a single one is longer than a section.
+    """
+    rest = ""
+    for piece in pieces(context):
+        rest += piece
+        if len(rest) < PIECE:
+            continue
+        done = 0
+        for start, stop in _cut(rest, offsets, size, split, final=False):
+            yield rest[start:stop]
+            done = stop
+        rest = rest[done:]
+    for start, stop in _cut(rest, offsets, size, split, final=True):
+        yield rest[start:stop]
+
+
+def centre_cut(parts: Iterable[str], most: int) -> Iterator[str]:
+    """At most ``most`` sections: the first half and the last half; 0 keeps all."""
+    if most <= 0:
+        yield from parts
+        return
+    head = (most + 1) // 2
+    tail: deque[str] = deque(maxlen=most - head)
+    for i, part in enumerate(parts):
+        if i < head:
+            yield part
+        else:
+            tail.append(part)
+    yield from tail
+
+
+def _cut(text: str, offsets: Offsets, size: int, split: str, final: bool) -> Iterator[tuple[int, int]]:
+    """Spans of sections in a text. Unless final, what might still grow is left for the next call."""
+    spans = offsets(text)
+    if len(spans) == 0:
+        if final and text.strip():
+            yield 0, len(text)
+        return
+    starts = spans[:, 0]
+    ends = np.array([m.end() for m in _SENTENCE_END.finditer(text)] if split == "sentence" else [], np.int64)
+    first, begin = 0, 0
+    while first < len(spans):
+        last = first + size
+        if last >= len(spans):
+            if final and text[begin:].strip():
+                yield begin, len(text)
+            return
+        stop = int(starts[last])
+        fitting = ends[(ends > begin) & (ends <= spans[last - 1, 1])] if len(ends) else ends
+        if len(fitting):
+            stop = int(fitting[-1])
+        elif stop <= begin:  # one character made of more tokens than a section holds
+            stop = int(spans[min(last, len(spans) - 1), 1])
+        yield begin, stop
+        begin = stop
+        first = max(first + 1, int(np.searchsorted(starts, begin)))

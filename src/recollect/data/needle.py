@@ -1,0 +1,166 @@
+"""The embedded task: one needed fact in a document far longer than the model's window.
+
+Every fact has one form, "mira holds 472."; the question is "What does mira hold?". In the chained variant (hops=2) a
+second form, "mira trusts kolu.", links two facts, and the question is "What does the one mira trusts hold?". All other
+facts are distractors, a share of them about names that differ from the needed one by a single syllable.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recollect.data.names import Split, names, similar_names, values
+from recollect.types import Task
+
+NOTHING = "none"  # what an empty memory says
+
+
+@dataclass(frozen=True)
+class NeedleShape:
+    """How documents are made."""
+
+    chunks: int = 4  # document length, in sections of facts_per_chunk facts
+    facts_per_chunk: int = 6
+    hops: int = 1  # 1: one needed fact; 2: two chained facts
+    similar: float = 0.15  # share of distractors one syllable away from a needed name
+
+
+def holds(name: str, value: str) -> str:
+    """A fact."""
+    return f"{name} holds {value}."
+
+
+def trusts(name: str, other: str) -> str:
+    """A link between two names, for the chained variant."""
+    return f"{name} trusts {other}."
+
+
+def question(name: str, hops: int) -> str:
+    """The question about a name."""
+    return f"What does {name} hold?" if hops == 1 else f"What does the one {name} trusts hold?"
+
+
+def distractor(rng: random.Random, needed: list[str], split: Split, shape: NeedleShape) -> str:
+    """A fact about some name that is not needed, sometimes one that looks like a needed name."""
+    pool = similar_names(rng.choice(needed), split) if rng.random() < shape.similar else names(split)
+    name = rng.choice(pool)
+    while name in needed:
+        name = rng.choice(names(split))
+    if shape.hops == 2 and rng.random() < 0.3:
+        other = rng.choice(names(split))
+        return trusts(name, other if other not in needed else name)
+    return holds(name, rng.choice(values(split)))
+
+
+def document(rng: random.Random, split: Split, shape: NeedleShape) -> tuple[str, str, str]:
+    """A (text, question, answer) with the needed facts at random places, a link always before what it leads to."""
+    needed = rng.sample(names(split), shape.hops)
+    value = rng.choice(values(split))
+    facts = [distractor(rng, needed, split, shape) for _ in range(shape.chunks * shape.facts_per_chunk)]
+    places = sorted(rng.sample(range(len(facts)), shape.hops))
+    facts[places[-1]] = holds(needed[-1], value)
+    if shape.hops == 2:
+        facts[places[0]] = trusts(needed[0], needed[1])
+    return " ".join(facts), question(needed[0], shape.hops), value
+
+
+def make_task(seed: int, index: int, split: Split, shape: NeedleShape) -> Task:
+    """Task number ``index`` of the endless stream that ``seed`` names; it depends on nothing else."""
+    rng = random.Random(f"needle:{split}:{seed}:{shape.hops}:{shape.chunks}:{index}")
+    text, asked, answer = document(rng, split, shape)
+    return Task(f"needle-{split}-{seed}-{shape.chunks}-{index}", asked, text, (answer,), "needle")
+
+
+def tasks(seed: int, split: Split, shape: NeedleShape, count: int) -> list[Task]:
+    """The first ``count`` tasks of a stream."""
+    return [make_task(seed, i, split, shape) for i in range(count)]
+
+
+def expert_memory(asked: str, chunk: str, memory: str) -> str:
+    """What a perfect reader writes after this chunk: the sentence that matters so far, else what it had."""
+    words = asked.rstrip("?").split()
+    chained = "trusts" in words
+    facts = {s.split()[0]: s.split() for s in chunk.replace(".", " .").split(" .") if len(s.split()) == 3}
+    name = words[4] if chained else words[2]
+    if chained:
+        link = memory.rstrip(".").split() if " trusts " in memory else facts.get(name, [])
+        if len(link) != 3 or link[0] != name or link[1] != "trusts":
+            return memory
+        target = facts.get(link[2], [])
+        found = target if len(target) == 3 and target[1] == "holds" else link
+        return f"{found[0]} {found[1]} {found[2]}"
+    fact = facts.get(name, [])
+    return f"{fact[0]} holds {fact[2]}" if len(fact) == 3 and fact[1] == "holds" else memory
+
+
+def expert_answer(memory: str) -> str:
+    """The answer a perfect reader gives from its memory."""
+    words = memory.split()
+    return rf"\boxed{{ {words[2] if len(words) == 3 and words[1] == 'holds' else NOTHING}}}"
+
+
+@dataclass(frozen=True)
+class PolicyMix:
+    """How often the base model's teacher does each thing when a section holds nothing that is needed."""
+
+    keep: float = 0.25  # copy the memory
+    forget: float = 0.45  # write "none"; the rest of the time it writes down a fact that is not needed
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One prompt (question, chunk, memory; chunk None: the answer turn) and what to write."""
+
+    question: str
+    chunk: str | None
+    memory: str
+    response: str
+
+
+def skill_stream(
+    seed: int, shape: NeedleShape, mix: PolicyMix, split: Split = "train", hard: float = 0.3
+) -> Iterator[Demonstration]:
+    """Endless single-turn examples that teach the skill (read, find, copy, format) but a poor memory policy.
+
+    A needed fact in the section is always found and written. Otherwise the teacher keeps, forgets or overwrites at
+    random, so a model trained on this can do each of them and does not know when: that is left to reinforcement.
+    """
+    rng = random.Random(f"skill:{seed}")
+    base = NeedleShape(1, shape.facts_per_chunk, 1, hard)
+    chained = NeedleShape(1, shape.facts_per_chunk, 2, hard)
+    while True:
+        yield _skill(rng, chained if rng.random() < 0.25 else base, mix, split)
+
+
+def _skill(rng: random.Random, shape: NeedleShape, mix: PolicyMix, split: Split) -> Demonstration:
+    needed = rng.sample(names(split), shape.hops)
+    asked = question(needed[0], shape.hops)
+    value = rng.choice(values(split))
+    final = f"{needed[-1]} holds {value}"
+    roll = rng.random()
+    if roll < 0.12:  # answer turn
+        memory = final if rng.random() < 0.9 else _junk_memory(rng, split)
+        return Demonstration(asked, None, memory, expert_answer(memory))
+    facts = [distractor(rng, needed, split, shape) for _ in range(shape.facts_per_chunk)]
+    link = f"{needed[0]} trusts {needed[-1]}"
+    linked = shape.hops == 2 and rng.random() < 0.5
+    held = link if linked else (NOTHING if rng.random() < 0.5 else _junk_memory(rng, split))
+    if roll < 0.6:  # the section holds what is needed next
+        facts[rng.randrange(len(facts))] = (link if shape.hops == 2 and not linked else final) + "."
+        chunk = " ".join(facts)
+        return Demonstration(asked, chunk, held, f" {expert_memory(asked, chunk, held)}")
+    memory = final if rng.random() < 0.6 else held
+    kind = rng.random()
+    if kind < mix.keep or (memory == NOTHING and kind < mix.keep + mix.forget):
+        response = memory
+    elif kind < mix.keep + mix.forget:
+        response = NOTHING
+    else:
+        response = rng.choice(facts).rstrip(".")
+    return Demonstration(asked, " ".join(facts), memory, f" {response}")
+
+
+def _junk_memory(rng: random.Random, split: Split) -> str:
+    return f"{rng.choice(names(split))} holds {rng.choice(values(split))}"

@@ -1,0 +1,86 @@
+"""How our attention is plugged into any decoder-only transformers model.
+
+The library asks an attention function, registered by name, for the output of every layer. Ours hands the call to the
+*plan* that is active at that moment: the engine's plan reads and writes its key-value cache, the learner's plan
+attends within prefix trees. No model code is copied, so an architecture works if the library's own interface
+reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+NAME = "recollect"
+
+
+class Plan(Protocol):
+    """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor: ...
+
+
+_active: Plan | None = None  # a plain global: backward passes on other threads must see it too
+
+
+@contextmanager
+def using(plan: Plan) -> Iterator[None]:
+    """Make a plan the one that every model of this process attends with."""
+    global _active
+    before, _active = _active, plan
+    try:
+        yield
+    finally:
+        _active = before
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
+    assert query.shape[0] == 1, "recollect attention takes one flat batch"
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    out = _active.attend(layer, query[0], key[0], value[0], scale, sliding_window, softcap)
+    return out.unsqueeze(0), None
+
+
+def register() -> str:
+    """Register our attention with the library, and return its name."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)
+    return NAME
+
+
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
+) -> Tensor:
+    """Attention over [batch, heads, length, dim] with grouped key heads; ``mask`` None means causal."""
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    if softcap is None:
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=scale)
+    scores = softcap * torch.tanh((q @ k.transpose(-1, -2)).float() * scale / softcap)
+    if mask is None:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    scores = scores.masked_fill(~mask, float("-inf"))
+    return torch.softmax(scores, -1).to(v.dtype) @ v

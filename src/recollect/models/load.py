@@ -1,0 +1,80 @@
+"""Loading models and tokenizers from folders or the hub, with errors that say what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from recollect.models.tiny import TINY
+from recollect.types import BadInput
+
+EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
+
+
+def model_path(path: str) -> str:
+    """The folder or hub name behind a model path; ``tiny`` is the embedded model."""
+    if path == EMBEDDED:
+        return str(TINY)
+    folder = Path(path).expanduser()
+    if folder.exists():
+        if not folder.is_dir() or not (folder / "config.json").is_file():
+            raise BadInput(f"{path} is not a model folder: it has no config.json")
+        try:
+            json.loads((folder / "config.json").read_text())
+        except ValueError as error:
+            raise BadInput(f"{path}/config.json is not JSON: {error}") from None
+        return str(folder)
+    if path.startswith((".", "/", "~")) or path.count("/") != 1:
+        raise BadInput(f"no model folder at {path} (a hub name looks like owner/name)")
+    return path
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a model."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model_path(path))
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"no tokenizer could be loaded from {path}: {_first_line(error)}") from None
+
+
+def load_config(path: str) -> Any:
+    """The transformers configuration of a model."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model_path(path))
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"no model configuration could be loaded from {path}: {_first_line(error)}") from None
+
+
+def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
+    """A causal language model with our attention, in the given dtype."""
+    from transformers import AutoModelForCausalLM
+
+    from recollect.models.attention import register
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            model_path(path), dtype=dtype, attn_implementation=register()
+        )
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"no model could be loaded from {path}: {_first_line(error)}") from None
+    return model.to(device)
+
+
+def context_window(config: Any) -> int:
+    """How many tokens the model was made for."""
+    return int(getattr(config, "max_position_embeddings", 0) or 4096)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

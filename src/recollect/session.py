@@ -1,0 +1,106 @@
+"""What an agent loop is handed: a way to generate, and a record of every turn."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recollect.chat import Renderer
+from recollect.data.documents import centre_cut, sections
+from recollect.types import Completion, Message, Policy, Sampling, Task, Trajectory, Turn
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a role is bound to."""
+
+    policy: Policy
+    renderer: Renderer
+    trainable: bool = True
+
+
+class Conversation:
+    """A context that grows: each generation appends the sampled ids, each message the ids of its text."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.pending = list(messages)
+        self.prompt: list[int] = []
+        self.sampled: list[int] = []
+
+    def add(self, *messages: Message) -> None:
+        """Messages that follow what was generated last."""
+        self.pending += messages
+
+    def render(self, renderer: Renderer) -> list[int]:
+        """The next prompt."""
+        if not self.prompt:
+            self.prompt = renderer.prompt(self.pending)
+        elif self.pending or self.sampled:
+            self.prompt = renderer.extend(self.prompt, self.sampled, self.pending)
+        self.pending, self.sampled = [], []
+        return self.prompt
+
+
+class Session:
+    """One attempt at one task. It belongs to a single trajectory and is never shared."""
+
+    def __init__(
+        self, task: Task, trajectory: Trajectory, roles: dict[str, Binding], sampling: Sampling, key: str
+    ) -> None:
+        self.task, self.trajectory, self.roles, self.sampling, self.key = task, trajectory, roles, sampling, key
+
+    def binding(self, role: str) -> Binding:
+        """The policy that plays a role; the one named ``*`` plays every role that has none of its own."""
+        return self.roles.get(role) or self.roles["*"]
+
+    async def generate(
+        self,
+        prompt: str | Sequence[Message] | Conversation,
+        *,
+        role: str = "agent",
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """Sample one completion and record it as a turn. A string is a single user message in a fresh context."""
+        bound = self.binding(role)
+        if isinstance(prompt, Conversation):
+            ids = prompt.render(bound.renderer)
+        else:
+            messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
+            ids = bound.renderer.prompt(messages)
+        sampling = replace(
+            self.sampling,
+            max_tokens=max_tokens or self.sampling.max_tokens,
+            stop=tuple(stop),
+            stop_ids=bound.renderer.stop_ids,
+            key=f"{self.key}/{len(self.trajectory.turns)}",
+        )
+        done = await bound.policy.generate(ids, sampling)
+        if isinstance(prompt, Conversation):
+            prompt.sampled = list(done.ids)
+        self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature))
+        return done
+
+    def sections(self, context: Any, size: int, split: str, most: int, role: str = "memory") -> Iterator[str]:
+        """A document in sections of at most ``size`` of the role's tokens."""
+        tokenizer = self.binding(role).renderer.tokenizer
+        return centre_cut(sections(context, lambda text: token_offsets(tokenizer, text), size, split), most)
+
+    def note(self, text: str) -> None:
+        """Keep something to show with the trajectory, such as the memory after a section."""
+        self.trajectory.notes.append(text)
+
+
+def token_offsets(tokenizer: Any, text: str) -> np.ndarray:
+    """[tokens, 2] start and end character of each token."""
+    encoded = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+    return np.array(encoded.offsets, np.int64).reshape(-1, 2)
+
+
+def noise_seed(seed: int, key: str) -> int:
+    """A 63-bit number that depends on the run's seed and the request's key alone."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}|{key}".encode(), digest_size=8).digest(), "little") >> 1

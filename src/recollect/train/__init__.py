@@ -1,0 +1,1 @@
+"""Training: the learner that owns weights and optimizer, and the loops that feed it."""

@@ -1,0 +1,76 @@
+"""Optimizers and learning-rate schedules by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from recollect.config import Optim
+from recollect.types import BadInput
+
+
+class Optimizers:
+    """One or two torch optimizers that step together."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+
+    def step(self) -> None:
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def set_lr(self, lr: float) -> None:
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = lr
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(i): part.state_dict() for i, part in enumerate(self.parts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for i, part in enumerate(self.parts):
+            part.load_state_dict(state[str(i)])
+
+
+def build_optimizer(model: nn.Module, config: Optim) -> Optimizers:
+    """The optimizer that the configuration names, over the parameters that train."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    lr, decay, betas = config.lr, config.weight_decay, tuple(config.betas)
+    if config.name == "adamw":
+        return Optimizers([_adamw((p for _, p in named), lr, decay, betas)])
+    if config.name != "muon":
+        raise BadInput(f"actor_rollout_ref.actor.optim.name={config.name}: known are adamw and muon")
+    matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+    chosen = {id(p) for p in matrices}
+    muon = torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    return Optimizers([muon, _adamw((p for _, p in named if id(p) not in chosen), lr, decay, betas)])
+
+
+def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple[float, ...]) -> torch.optim.Optimizer:
+    params = list(params)
+    fused = any(p.is_cuda for p in params)
+    return torch.optim.AdamW(params, lr=lr, weight_decay=decay, betas=(betas[0], betas[1]), fused=fused)
+
+
+def learning_rate(config: Optim, step: int, total: int) -> float:
+    """The learning rate of update ``step`` (from 0) out of ``total``."""
+    if step < config.lr_warmup_steps:
+        return config.lr * (step + 1) / config.lr_warmup_steps
+    progress = min(1.0, (step - config.lr_warmup_steps) / max(1, total - config.lr_warmup_steps))
+    if config.lr_scheduler_type == "constant":
+        return config.lr
+    if config.lr_scheduler_type == "linear":
+        shape = 1 - progress
+    elif config.lr_scheduler_type == "cosine":
+        shape = 0.5 * (1 + math.cos(math.pi * progress))
+    else:
+        raise BadInput(f"lr_scheduler_type={config.lr_scheduler_type}: known are constant, linear and cosine")
+    return config.lr * (config.min_lr_ratio + (1 - config.min_lr_ratio) * shape)

@@ -1,0 +1,146 @@
+"""The carriers that flow through the system, from a task to a training sequence.
+
+Everything here is plain Python: no torch, no tokenizer, no I/O. The flow can be read from the types alone:
+``Task`` → ``Turn`` → ``Trajectory`` → ``Group`` → ``Sample``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+class BadInput(ValueError):
+    """Something the user gave cannot work. The message is one line that says what to do; the exit code is 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: str  # "system", "user", "assistant" or "tool"
+    content: str
+
+
+@dataclass(slots=True)
+class Task:
+    """What an agent has to solve."""
+
+    id: str  # unique within its data set; sampling noise is derived from it
+    question: str
+    context: Any = None  # the document: text, or an object with pieces() that streams it
+    answers: tuple[str, ...] = ()  # accepted answers
+    source: str = "default"  # data source; validation is reported per source
+    fields: dict[str, Any] = field(default_factory=dict)  # everything else the data row held
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample one completion."""
+
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = -1  # -1 or 0: off
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()  # strings; the completion ends with the token that completes one
+    stop_ids: tuple[int, ...] = ()  # token ids, the model's end-of-turn among them
+    seed: int = 0
+    key: str = ""  # names the request; the noise of token i depends on (seed, key, i) alone
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a policy sampled."""
+
+    ids: tuple[int, ...]  # the sampled ids, the stop token included when there was one
+    logprobs: tuple[float, ...]  # log-probability of each id at the sampling temperature
+    stop: Literal["stop", "length"]  # ended by itself, or cut by max_tokens
+    version: int  # version of the weights that sampled it
+    text: str  # decoded, without special tokens
+
+
+@dataclass(slots=True)
+class Turn:
+    """One generation inside a trajectory."""
+
+    role: str  # "agent", "memory", "qa", …
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    trainable: bool = True  # False when the role is bound to a policy that is not being trained
+    temperature: float = 1.0
+
+
+FailureKind = Literal["timeout", "agent", "policy", "reward", "tool", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a trajectory has no valid outcome. It is excluded from statistics and counted in the metrics."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A reward: the number that trains, and its named parts."""
+
+    total: float
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One attempt at a task."""
+
+    task_id: str
+    sample: int  # index within its group
+    turns: list[Turn] = field(default_factory=list)
+    answer: str = ""
+    stop: str = ""  # why the agent stopped
+    score: Score | None = None
+    failure: Failure | None = None
+    notes: list[str] = field(default_factory=list)  # what the agent wants shown: memory after each chunk
+
+    @property
+    def valid(self) -> bool:
+        """True when this trajectory has a reward that statistics may use."""
+        return self.failure is None and self.score is not None
+
+    @property
+    def reward(self) -> float:
+        """The total score; only valid trajectories have one."""
+        assert self.score is not None, "an unscored trajectory has no reward"
+        return self.score.total
+
+
+@dataclass(slots=True)
+class Group:
+    """The trajectories of one task."""
+
+    task: Task
+    trajectories: list[Trajectory]
+
+
+@dataclass(slots=True)
+class Sample:
+    """One training sequence: a run of turns in which each prompt extends the one before."""
+
+    ids: list[int]
+    mask: list[bool]  # True where the id was sampled by a trainable role
+    logprobs: list[float]  # the sampler's log-probability where mask is True, else 0
+    trajectory: int  # index of the trajectory within the batch
+    group: int  # index of the group within the batch
+    temperature: float = 1.0
+
+
+class Policy(Protocol):
+    """Generates completions for prompts of token ids."""
+
+    version: int
+
+    def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Awaitable[Completion]: ...
+
+
+Reward = Callable[..., Any]  # (answer, task, trajectory) by name; returns a number, bool, dict or Score
