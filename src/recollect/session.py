@@ -78,6 +78,7 @@ class Session:
             stop=tuple(stop),
             stop_ids=bound.renderer.stop_ids,
             key=f"{self.key}/{len(self.trajectory.turns)}",
+            keep=isinstance(prompt, Conversation),
         )
         done = await bound.policy.generate(ids, sampling)
         if isinstance(prompt, Conversation):

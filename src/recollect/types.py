@@ -47,6 +47,7 @@ class Sampling:
     stop_ids: tuple[int, ...] = ()  # token ids, the model's end-of-turn among them
     seed: int = 0
     key: str = ""  # names the request; the noise of token i depends on (seed, key, i) alone
+    keep: bool = False  # a hint: a later prompt will extend this one and its completion
 
 
 @dataclass(frozen=True, slots=True)

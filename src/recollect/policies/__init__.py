@@ -1,0 +1,1 @@
+"""Policies: what turns a prompt of token ids into a completion."""

@@ -1,0 +1,240 @@
+"""The engine: any number of tasks await completions, every step advances all of them by one token.
+
+It runs inside the event loop, between the agents: after each step the agents whose completions are done go on and may
+ask again, then the next step starts. So batching depends on what the agents do and not on timing, and a run without
+outside input is repeatable to the bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.models.attention import using
+from recollect.policies.engine.noise import uniform
+from recollect.policies.engine.prefix import Prefix, PrefixCache
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Cache, RowsAttention, SharedPart, Stack
+from recollect.policies.engine.sampler import sample
+from recollect.policies.engine.schedule import Scheduler
+from recollect.policies.engine.state import RowState
+from recollect.policies.engine.step import Part, PrefixBatch, PrefixRead, StepPlan
+from recollect.session import noise_seed
+from recollect.types import Completion, Sampling
+
+
+@dataclass
+class EngineStats:
+    """What the engine has done since it was made."""
+
+    steps: int = 0
+    prompt_tokens: int = 0  # prompt tokens asked for
+    computed_prompt_tokens: int = 0  # prompt tokens that went through the model
+    sampled_tokens: int = 0
+    peak_rows: int = 0
+
+
+class Engine:
+    """Continuous batching over one transformers model with recollect's attention."""
+
+    def __init__(
+        self,
+        model: Any,
+        decode: Callable[[Sequence[int]], str],
+        max_rows: int = 256,
+        max_batched_tokens: int = 8192,
+        prefix_cache_tokens: int = 262144,
+        version: int = 0,
+    ) -> None:
+        config = model.config
+        self.model, self.decode, self.version = model.eval(), decode, version
+        self.window = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
+        self.device = next(model.parameters()).device
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
+        self.stack = Stack(self.cache)
+        self.state = RowState(max_rows)
+        self.stats = EngineStats()
+        self.scheduler = Scheduler(
+            self.cache, PrefixCache(prefix_cache_tokens), max_rows, max_batched_tokens, config.num_attention_heads
+        )
+        self._shared: SharedPart | None = None  # of the rows that decode
+        self._rows_changed = False
+        self._loop: asyncio.Task[None] | None = None
+
+    # ---- what callers use ----
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample one completion. Cancelling the caller drops the request at the next step."""
+        prompt = np.asarray(prompt_ids, np.int64)
+        if len(prompt) == 0:
+            raise ValueError("an empty prompt cannot be completed")
+        if len(prompt) + sampling.max_tokens > self.window:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens and {sampling.max_tokens} new ones "
+                f"do not fit the model's window of {self.window}"
+            )
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self.scheduler.waiting.append(Request(prompt, sampling, noise_seed(sampling.seed, sampling.key), future))
+        self.stats.prompt_tokens += len(prompt)
+        if self._loop is None or self._loop.done():
+            self._loop = asyncio.ensure_future(self._run())
+        return await future
+
+    def new_weights(self, version: int) -> None:
+        """The model's weights have changed: forget every key and value computed with the old ones."""
+        assert not self.busy, "weights may only change while nothing is being generated"
+        self.version = version
+        self.free()
+
+    def free(self) -> None:
+        """Give the caches' memory back until the next request."""
+        assert not self.busy, "caches can only be freed while nothing is being generated"
+        self.scheduler.prefixes.clear()
+        self.scheduler.reading.clear()
+        self.stack = Stack(self.cache)
+        self.cache.free()
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits or decodes (requests that nobody awaits any more do not count)."""
+        return any(not r.abandoned for r in self.scheduler.waiting + self.state.requests)
+
+    # ---- the loop ----
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(0)  # agents whose completions are done go on and ask again
+                if not (self.scheduler.waiting or self.state.requests):
+                    return
+                self.step()
+        except Exception as error:
+            for request in self.scheduler.waiting + self.state.requests:
+                request.release()
+                if not request.future.done():
+                    request.future.set_exception(error)
+            self.scheduler.reset()
+            self.state.requests.clear()
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Advance everything by one forward pass."""
+        for row in [i for i, r in enumerate(self.state.requests) if r.abandoned][::-1]:
+            self._remove(row)
+        joining, reading = self.scheduler.admit(self.state.requests)
+        if not (joining or reading or self.state.requests):
+            return
+        logits = self._forward(joining, reading)
+        if len(logits):
+            self._sample(logits)
+        self.stats.steps += 1
+        self.stats.peak_rows = max(self.stats.peak_rows, len(self.state.requests))
+
+    def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> Tensor:
+        """Logits of the next token of every row, those that join now last."""
+        state, decoding = self.state, len(self.state.requests)
+        tokens: list[np.ndarray] = []
+        positions: list[np.ndarray] = []
+        parts: list[tuple[Part, int]] = []
+        rows = decoding + len(joining)
+        owned = np.concatenate([state.owned[:decoding] + 1, [len(r.suffix) for r in joining]])
+        if rows:
+            self.cache.ensure(rows, int(owned.max()), decoding)
+            self.stack.hold(r.prefix for r in [*state.requests, *joining] if r.prefix is not None)
+        if decoding:
+            last = state.ids[np.arange(decoding), state.count[:decoding] - 1]
+            tokens.append(last)
+            positions.append(state.shared[:decoding] + state.owned[:decoding])
+            if self._rows_changed or (self._shared is not None and self._shared.stack_id != self.stack.made):
+                self._shared = SharedPart.of(state.requests, self.stack)
+                self._rows_changed = False
+            parts.append((self._attention(self._shared, 0, state.owned[:decoding], np.ones(decoding, int)), decoding))
+            state.owned[:decoding] += 1
+        if joining:
+            lengths = np.array([len(r.suffix) for r in joining])
+            tokens += [r.suffix for r in joining]
+            positions += [np.arange(r.shared, len(r.prompt)) for r in joining]
+            shared = SharedPart.of(joining, self.stack)
+            parts.append((self._attention(shared, decoding, np.zeros_like(lengths), lengths), int(lengths.sum())))
+            for request in joining:
+                state.add(request)
+            self._rows_changed = True
+            self.stats.computed_prompt_tokens += int(lengths.sum())
+        for batch in PrefixBatch.of(reading) + PrefixRead.of(reading):
+            parts.append((batch, batch.size))
+            tokens += batch.tokens()
+            positions += batch.positions()
+            self.stats.computed_prompt_tokens += batch.size
+        flat = sum(count for _, count in parts)
+        ends = np.concatenate([np.arange(decoding), decoding + np.cumsum([len(r.suffix) for r in joining]) - 1])
+        logits = self._model(np.concatenate(tokens), np.concatenate(positions), ends, StepPlan(parts))
+        assert sum(map(len, tokens)) == flat
+        for prefix, count in reading:
+            prefix.done += count
+        return logits
+
+    def _attention(self, shared: SharedPart | None, first: int, owned: np.ndarray, fresh: np.ndarray) -> RowsAttention:
+        return RowsAttention(self.cache, shared, first, self._tensor(owned), int(fresh.max()), self._tensor(fresh))
+
+    def _model(self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, plan: StepPlan) -> Tensor:
+        with using(plan):
+            out = self.model(
+                input_ids=self._tensor(tokens).unsqueeze(0),
+                position_ids=self._tensor(positions).unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=self._tensor(keep.astype(np.int64)),
+            )
+        return out.logits[0]
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def _sample(self, logits: Tensor) -> None:
+        state, n = self.state, len(self.state.requests)
+        noise = uniform(self._tensor(state.noise[:n]), self._tensor(state.count[:n]))
+        plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
+        ids, logprobs = sample(
+            logits,
+            self._tensor(state.temperature[:n]),
+            self._tensor(state.top_p[:n]),
+            self._tensor(state.top_k[:n]),
+            noise,
+            plain,
+        )
+        chosen = ids.cpu().numpy()
+        state.append(chosen, logprobs.float().cpu().numpy())
+        self.stats.sampled_tokens += n
+        stopped, full = state.ended(chosen, self.decode)
+        for row in np.flatnonzero(stopped | full)[::-1].tolist():
+            self._finish(row, bool(stopped[row]))
+
+    def _finish(self, row: int, stopped: bool) -> None:
+        state = self.state
+        count = int(state.count[row])
+        ids = state.ids[row, :count].tolist()
+        logprobs = state.logprobs[row, :count].tolist()
+        request = state.requests[row]
+        if request.sampling.keep:
+            self.scheduler.keep(request, row, ids)
+        self._remove(row)
+        if not request.future.done():
+            text = self.decode(ids)
+            stop = "stop" if stopped else "length"
+            request.future.set_result(Completion(tuple(ids), tuple(logprobs), stop, self.version, text))  # type: ignore[arg-type]
+
+    def _remove(self, row: int) -> None:
+        last = len(self.state.requests) - 1
+        if row != last:
+            self.cache.move(last, row, int(self.state.owned[last]))
+        request = self.state.remove(row)
+        self.scheduler.left(request)
+        request.release()
+        self._rows_changed = True

@@ -1,0 +1,121 @@
+"""Prompt beginnings whose keys and values are kept, so that requests which share them compute them once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from torch import Tensor
+
+T = TypeVar("T")
+BLOCK = 16  # tokens between the places at which prefixes are looked up
+
+
+class Prefix:
+    """Keys and values of the first tokens of some prompts."""
+
+    def __init__(self, ids: np.ndarray, keys: list[Tensor], values: list[Tensor], done: int = 0) -> None:
+        self.ids = ids
+        self.keys, self.values = keys, values  # per layer [kv heads, tokens, dim]
+        self.done = done  # tokens computed so far
+        self.users = 0  # rows that read it now
+
+
+class PrefixCache:
+    """Prefixes by what they say; the least recently used go first. One cache serves one version of the weights."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.tokens = 0
+        self._index: dict[int, Prefix] = {}
+        self._entries: OrderedDict[int, tuple[Prefix, list[int]]] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forget everything (new weights)."""
+        self._index.clear()
+        self._entries.clear()
+        self.tokens = 0
+
+    def add(self, prefix: Prefix) -> None:
+        """Make a prefix findable, and drop old ones over the capacity that nobody reads."""
+        blocks = block_hashes(prefix.ids)
+        for block in blocks:
+            self._index[block] = prefix
+        self._entries[id(prefix)] = (prefix, blocks)
+        self.tokens += len(prefix.ids)
+        for old, _ in list(self._entries.values()):
+            if self.tokens <= self.capacity:
+                break
+            if old.users == 0 and old is not prefix:
+                self.drop(old)
+
+    def drop(self, prefix: Prefix) -> None:
+        """Forget one prefix."""
+        _, blocks = self._entries.pop(id(prefix))
+        self.tokens -= len(prefix.ids)
+        for block in blocks:
+            if self._index.get(block) is prefix:
+                del self._index[block]
+
+    def match(self, ids: np.ndarray) -> tuple[Prefix | None, int]:
+        """The prefix that shares the longest beginning with these ids, and how many tokens (never all of them)."""
+        found = deepest(self._index, ids)
+        if found is None:
+            return None, 0
+        shared = common(found.ids, ids[:-1])
+        if shared < BLOCK:  # a hash collision, or the prompt is hardly longer than a block
+            return None, 0
+        self._entries.move_to_end(id(found))
+        return found, shared
+
+
+def deepest(index: dict[int, T], ids: np.ndarray) -> T | None:
+    """What an index of block hashes knows about the longest beginning of these ids."""
+    found = None
+    for block in block_hashes(ids):
+        if block not in index:
+            break
+        found = index[block]
+    return found
+
+
+def block_hashes(ids: np.ndarray) -> list[int]:
+    """A hash of the ids up to each multiple of BLOCK."""
+    out, h = [], 0
+    data = np.ascontiguousarray(ids, np.int32)
+    for end in range(BLOCK, len(ids) + 1, BLOCK):
+        h = hash((h, data[end - BLOCK : end].tobytes()))
+        out.append(h)
+    return out
+
+
+def common(a: np.ndarray, b: np.ndarray) -> int:
+    """How many leading ids two prompts share."""
+    n = min(len(a), len(b))
+    different = np.flatnonzero(a[:n] != b[:n])
+    return int(different[0]) if len(different) else n
+
+
+def clusters(prompts: Sequence[np.ndarray]) -> list[tuple[list[int], int]]:
+    """Groups of prompts that share a long beginning, with its length (0 for a prompt on its own).
+
+    Neighbours in sorted order belong together when what they share is most of what either shares with anybody, so
+    the samples of one task meet, and tasks that merely share a system prompt do not.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: prompts[i].tobytes())
+    shared = [common(prompts[a], prompts[b]) for a, b in zip(order, order[1:], strict=False)]
+    around = [0, *shared, 0]
+    best = [max(around[i], around[i + 1]) for i in range(len(order))]
+    groups: list[tuple[list[int], int]] = []
+    for i, row in enumerate(order):
+        together = i > 0 and shared[i - 1] >= BLOCK and shared[i - 1] >= 0.8 * max(best[i - 1], best[i])
+        if together:
+            rows, length = groups[-1]
+            rows.append(row)
+            length = min(length or shared[i - 1], shared[i - 1], len(prompts[row]) - 1, len(prompts[rows[0]]) - 1)
+            groups[-1] = (rows, length)
+        else:
+            groups.append(([row], 0))
+    return groups

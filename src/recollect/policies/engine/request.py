@@ -1,0 +1,51 @@
+"""A request for one completion."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from recollect.policies.engine.prefix import Prefix
+from recollect.types import Completion, Sampling
+
+
+@dataclass(eq=False)
+class Request:
+    """One prompt on its way to a completion."""
+
+    prompt: np.ndarray
+    sampling: Sampling
+    noise: int  # key of its random numbers
+    future: asyncio.Future[Completion]
+    prefix: Prefix | None = None  # shared beginning it reads …
+    shared: int = 0  # … and how much of it
+    placed: bool = False  # looked at once for sharing
+
+    @property
+    def suffix(self) -> np.ndarray:
+        """The part of the prompt that is this request's own."""
+        return self.prompt[self.shared :]
+
+    @property
+    def ready(self) -> bool:
+        """True when all that it shares has been computed."""
+        return self.prefix is None or self.prefix.done >= self.shared
+
+    @property
+    def abandoned(self) -> bool:
+        """True when nobody waits for it any more."""
+        return self.future.done()
+
+    def attach(self, prefix: Prefix, shared: int) -> None:
+        """Read the first ``shared`` tokens from a prefix."""
+        self.release()
+        self.prefix, self.shared = prefix, shared
+        prefix.users += 1
+
+    def release(self) -> None:
+        """Stop reading the shared prefix."""
+        if self.prefix is not None:
+            self.prefix.users -= 1
+            self.prefix = None

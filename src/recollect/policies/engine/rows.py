@@ -1,0 +1,215 @@
+"""The sequences that are being decoded: their own keys and values, and attention over them.
+
+Each row owns a slot of a dense cache for what is its own: the end of its prompt and what it has sampled. What it
+shares with others stays in a Prefix. Attention scores over both parts are normalised together. Rows stay compact, so
+the cache is read through views, and a shared prefix is read once for all of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.policies.engine.prefix import Prefix
+from recollect.policies.engine.request import Request
+
+
+class Cache:
+    """Keys and values of all rows, per layer [slots, kv heads, capacity, dim]."""
+
+    def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.layers, self.heads, self.dim, self.dtype, self.device = layers, heads, dim, dtype, device
+        self.slots, self.capacity = 0, 0
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def ensure(self, slots: int, capacity: int, used: int) -> None:
+        """Room for so many rows of so many tokens; the first ``used`` rows keep what they hold."""
+        if slots <= self.slots and capacity <= self.capacity:
+            return
+        slots = max(slots, self.slots) if slots <= self.slots else _round(slots, 16)
+        capacity = max(capacity, self.capacity) if capacity <= self.capacity else _round(capacity, 64)
+        shape = (slots, self.heads, capacity, self.dim)
+        for tensors in (self.keys, self.values):
+            for layer in range(self.layers):
+                fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
+                if layer < len(tensors):
+                    fresh[:used, :, : self.capacity] = tensors[layer][:used]
+                    tensors[layer] = fresh
+                else:
+                    tensors.append(fresh)
+        self.slots, self.capacity = slots, capacity
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy one row over another."""
+        for tensors in (self.keys, self.values):
+            for tensor in tensors:
+                tensor[target, :, :length] = tensor[source, :, :length]
+
+    def free(self) -> None:
+        """Give all memory back."""
+        self.keys, self.values, self.slots, self.capacity = [], [], 0, 0
+
+
+class Stack:
+    """The prefixes that rows read at the moment, stacked so that one product serves them all."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.index: dict[int, int] = {}
+        self.made = 0  # how often the stack was made anew
+        self.keys: list[Tensor] = []  # per layer [groups, kv heads, longest, dim]
+        self.values: list[Tensor] = []
+
+    def hold(self, prefixes: Iterable[Prefix]) -> None:
+        """Make sure that these prefixes are here; whatever else was here may go."""
+        wanted = {id(p): p for p in prefixes}
+        if all(key in self.index for key in wanted) and len(self.index) <= 2 * len(wanted):
+            return
+        longest = max((p.done for p in wanted.values()), default=0)
+        cache = self.cache
+        shape = (len(wanted), cache.heads, longest, cache.dim)
+        self.index = {key: g for g, key in enumerate(wanted)}
+        self.made += 1
+        for kind in ("keys", "values"):
+            layers = []
+            for layer in range(cache.layers):
+                stack = torch.zeros(shape, dtype=cache.dtype, device=cache.device)
+                for g, prefix in enumerate(wanted.values()):
+                    stack[g, :, : prefix.done] = getattr(prefix, kind)[layer][:, : prefix.done]
+                layers.append(stack)
+            setattr(self, kind, layers)
+
+
+@dataclass
+class SharedPart:
+    """Which rows read which prefix of a stack."""
+
+    stack: Stack
+    place: Tensor  # [rows] where a row's queries go among groups × most
+    most: int  # rows per group, at most
+    lengths: Tensor  # [rows] how many of the prefix's tokens the row reads
+    longest: int
+    stack_id: int  # the making of the stack that this belongs to
+
+    @staticmethod
+    def of(requests: list[Request], stack: Stack) -> SharedPart | None:
+        """The shared part of these rows, or None when no row shares anything."""
+        readers: list[list[int]] = [[] for _ in stack.index]
+        alone = []
+        for row, request in enumerate(requests):
+            (readers[stack.index[id(request.prefix)]] if request.prefix is not None else alone).append(row)
+        if len(alone) == len(requests):
+            return None
+        most = max(max(map(len, readers)), -(-len(requests) // len(readers)))
+        for rows in readers:  # rows that share nothing sit wherever there is room, and see nothing there
+            while alone and len(rows) < most:
+                rows.append(alone.pop())
+        place = np.empty(len(requests), np.int64)
+        for g, rows in enumerate(readers):
+            place[rows] = g * most + np.arange(len(rows))
+        shared = np.array([r.shared for r in requests])
+        device = stack.cache.device
+        lengths = torch.from_numpy(shared).to(device)
+        return SharedPart(stack, torch.from_numpy(place).to(device), most, lengths, int(shared.max()), stack.made)
+
+
+class RowsAttention:
+    """Attention of some rows' new tokens (all have ``width`` of them, padded) over what they share and own."""
+
+    def __init__(
+        self, cache: Cache, shared: SharedPart | None, first: int, owned: Tensor, width: int, fresh: Tensor
+    ) -> None:
+        self.cache, self.shared, self.first, self.width = cache, shared, first, width
+        rows = len(owned)
+        device = owned.device
+        self.rows = rows
+        self.span = int((owned + fresh).max())  # longest own part, new tokens included
+        step = torch.arange(width, device=device)
+        key = torch.arange(self.span, device=device)
+        self.query_own = owned[:, None] + step  # [rows, width] place of each query among the row's own tokens
+        self.base = shared.lengths if shared is not None else torch.zeros_like(owned)
+        self.own_mask = key <= self.query_own[:, :, None]  # [rows, width, span]
+        real = (step < fresh[:, None]).reshape(-1)
+        self.flat = real.nonzero().squeeze(-1)  # real tokens among rows × width
+        self.slot = (torch.arange(rows, device=device) + first).repeat_interleave(width)[self.flat]
+        self.spot = self.query_own.reshape(-1)[self.flat]
+        self.dense = len(self.flat) == rows * width
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor:
+        """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
+        heads, _, dim = q.shape
+        kv = k.shape[0]
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys[self.slot, :, self.spot] = k.transpose(0, 1)
+        values[self.slot, :, self.spot] = v.transpose(0, 1)
+        rows, width, last = self.rows, self.width, self.first + self.rows
+        if self.dense:
+            padded = q.transpose(0, 1)
+        else:
+            padded = q.new_zeros(rows * width, heads, dim)
+            padded[self.flat] = q.transpose(0, 1)
+        # [rows, kv, heads per kv × width, dim]
+        query = padded.view(rows, width, kv, heads // kv, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv, -1, dim)
+        own_keys, own_values = keys[self.first : last, :, : self.span], values[self.first : last, :, : self.span]
+        own = query @ own_keys.transpose(-1, -2)
+        parts = [self._mask(own, self.own_mask, scale, softcap, window, self.base[:, None])]
+        shared = self.shared
+        if shared is not None:
+            stacked = shared.stack.keys[layer][:, :, : shared.longest]
+            grouped = query.new_zeros(stacked.shape[0] * shared.most, *query.shape[1:])
+            grouped[shared.place] = query
+            grouped = _fold(grouped, shared.most)
+            scores = _unfold(grouped @ stacked.transpose(-1, -2), shared.most)[shared.place]
+            seen = torch.arange(scores.shape[-1], device=q.device) < shared.lengths[:, None]
+            mask = seen[:, None].expand(-1, width, -1)
+            parts.insert(0, self._mask(scores, mask, scale, softcap, window, None))
+        probs = torch.softmax(torch.cat(parts, -1), -1).to(q.dtype)
+        out = probs[..., -self.span :] @ own_values
+        if shared is not None:
+            weights = probs[..., : -self.span]
+            stacked = shared.stack.values[layer][:, :, : shared.longest]
+            grouped = weights.new_zeros(stacked.shape[0] * shared.most, *weights.shape[1:])
+            grouped[shared.place] = weights
+            out = out + _unfold(_fold(grouped, shared.most) @ stacked, shared.most)[shared.place]
+        out = out.view(rows, kv, heads // kv, width, dim).permute(0, 3, 1, 2, 4).reshape(rows * width, heads, dim)
+        return out if self.dense else out[self.flat]
+
+    def _mask(
+        self, scores: Tensor, mask: Tensor, scale: float, softcap: float | None, window: int | None, base: Tensor | None
+    ) -> Tensor:
+        """Scaled float32 scores with what a query may not see at minus infinity."""
+        scores = scores.float() * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if window is not None:
+            position = torch.arange(mask.shape[-1], device=mask.device)
+            place = position if base is None else position + base
+            query = self.query_own + self.base[:, None]
+            mask = mask & (query[:, :, None] - place[..., None, :] < window)
+        rows, width, span = mask.shape
+        groups = scores.shape[2] // width
+        blocked = ~mask[:, None, None].expand(rows, 1, groups, width, span).reshape(rows, 1, groups * width, span)
+        return scores.masked_fill(blocked, float("-inf"))
+
+
+def _fold(x: Tensor, most: int) -> Tensor:
+    """[groups × most, kv, m, n] → [groups, kv, most × m, n]."""
+    g, (kv, m, n) = x.shape[0] // most, x.shape[1:]
+    return x.view(g, most, kv, m, n).transpose(1, 2).reshape(g, kv, most * m, n)
+
+
+def _unfold(x: Tensor, most: int) -> Tensor:
+    """The inverse of _fold."""
+    g, kv, mm, n = x.shape
+    return x.view(g, kv, most, mm // most, n).transpose(1, 2).reshape(g * most, kv, mm // most, n)
+
+
+def _round(value: int, unit: int) -> int:
+    return -(-int(value * 1.25) // unit) * unit
