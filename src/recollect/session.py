@@ -52,6 +52,7 @@ class Session:
         self, task: Task, trajectory: Trajectory, roles: dict[str, Binding], sampling: Sampling, key: str
     ) -> None:
         self.task, self.trajectory, self.roles, self.sampling, self.key = task, trajectory, roles, sampling, key
+        self.generating = False  # True while a policy is at work, so that a failure can name it
 
     def binding(self, role: str) -> Binding:
         """The policy that plays a role; the one named ``*`` plays every role that has none of its own."""
@@ -80,7 +81,9 @@ class Session:
             key=f"{self.key}/{len(self.trajectory.turns)}",
             keep=isinstance(prompt, Conversation),
         )
+        self.generating = True
         done = await bound.policy.generate(ids, sampling)
+        self.generating = False
         if isinstance(prompt, Conversation):
             prompt.sampled = list(done.ids)
         self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature))

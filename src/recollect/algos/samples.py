@@ -11,14 +11,21 @@ from collections.abc import Sequence
 from recollect.types import Group, Sample, Trajectory
 
 
-def trajectory_samples(trajectory: Trajectory, index: int, group: int) -> list[Sample]:
-    """The training sequences of one trajectory; sequences without a trainable token are left out."""
+def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervised: bool = False) -> list[Sample]:
+    """The training sequences of one trajectory; sequences without a trainable token are left out.
+
+    Reinforcement refuses turns without the sampler's log-probabilities; supervised training does not need them.
+    """
     samples: list[Sample] = []
     current: Sample | None = None
     for turn in trajectory.turns:
         prompt, done = list(turn.prompt_ids), turn.completion
-        if len(done.ids) != len(done.logprobs):
-            raise ValueError(f"a turn of {trajectory.task_id} has sampled ids without log-probabilities")
+        logprobs = list(done.logprobs) if turn.trainable and not supervised else [0.0] * len(done.ids)
+        if len(done.ids) != len(logprobs):
+            raise ValueError(
+                f"role {turn.role} of {trajectory.task_id} is trained but has no log-probabilities for its ids: "
+                "its policy is an outside one; bind the role as not trainable"
+            )
         extends = (
             current is not None
             and len(prompt) >= len(current.ids)
@@ -31,7 +38,7 @@ def trajectory_samples(trajectory: Trajectory, index: int, group: int) -> list[S
         seen = prompt[len(current.ids) :]
         current.ids += seen + list(done.ids)
         current.mask += [False] * len(seen) + [turn.trainable] * len(done.ids)
-        current.logprobs += [0.0] * len(seen) + list(done.logprobs if turn.trainable else [0.0] * len(done.ids))
+        current.logprobs += [0.0] * len(seen) + logprobs
     return [s for s in samples if any(s.mask)]
 
 

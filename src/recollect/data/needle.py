@@ -8,6 +8,7 @@ facts are distractors, a share of them about names that differ from the needed o
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -164,3 +165,17 @@ def _skill(rng: random.Random, shape: NeedleShape, mix: PolicyMix, split: Split)
 
 def _junk_memory(rng: random.Random, split: Split) -> str:
     return f"{rng.choice(names(split))} holds {rng.choice(values(split))}"
+
+
+_FIELD = r"(?:{tag}: |<{low}>\n)(.*?)(?:\n|\Z)"
+
+
+def expert(prompt: str) -> str:
+    """The scripted expert: what a perfect reader replies to a prompt of the recurrent agent."""
+
+    def part(tag: str) -> str | None:
+        found = re.search(_FIELD.format(tag=tag, low=tag.lower()), prompt)
+        return found.group(1) if found else None
+
+    asked, chunk, memory = part("Question") or "", part("Section"), part("Memory") or NOTHING
+    return expert_answer(memory) if chunk is None else f" {expert_memory(asked, chunk, memory)}"

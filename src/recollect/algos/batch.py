@@ -1,0 +1,89 @@
+"""A training batch: sequences, and one axis that runs over all of their trained tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recollect.algos.packed import Packed, pack
+from recollect.algos.samples import group_samples
+from recollect.algos.tree import MIN_SHARE, forest, split_to_budget
+from recollect.types import Group, Sample
+
+
+@dataclass
+class Batch:
+    """Sequences as arrays. Arrays that end in _E run over all trained tokens, sequence after sequence."""
+
+    sequences: list[np.ndarray]
+    masks: list[np.ndarray]
+    groups: np.ndarray  # [sequences]
+    offsets: np.ndarray  # [sequences] first trained token of each
+    trajectories_E: np.ndarray
+    sampler_logprobs_E: np.ndarray
+    temperature: float
+
+    @staticmethod
+    def of(samples: Sequence[Sample]) -> Batch:
+        """The batch of some training sequences."""
+        masks = [np.array(s.mask, bool) for s in samples]
+        counts = [int(m.sum()) for m in masks]
+        temperatures = {s.temperature for s in samples}
+        assert len(temperatures) <= 1, "sequences of one batch are sampled at one temperature"
+        logprobs = [np.array(s.logprobs, np.float32)[m] for s, m in zip(samples, masks, strict=True)]
+        return Batch(
+            [np.array(s.ids, np.int64) for s in samples],
+            masks,
+            np.array([s.group for s in samples]),
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)[:-1],
+            np.repeat([s.trajectory for s in samples], counts),
+            np.concatenate(logprobs) if logprobs else np.zeros(0, np.float32),
+            temperatures.pop() if temperatures else 1.0,
+        )
+
+    @property
+    def entries(self) -> int:
+        """How many tokens are trained on."""
+        return len(self.trajectories_E)
+
+    def pick(self, groups: Sequence[int]) -> tuple[list[int], np.ndarray]:
+        """The sequences of some groups, and the places of their trained tokens."""
+        rows = np.flatnonzero(np.isin(self.groups, list(groups))).tolist()
+        places = [np.arange(self.offsets[r], self.offsets[r] + self.masks[r].sum()) for r in rows]
+        return rows, np.concatenate(places) if places else np.zeros(0, np.int64)
+
+    def packs(self, rows: Sequence[int], budget: int, min_share: int = MIN_SHARE) -> list[Packed]:
+        """Micro-batches over some sequences, shared prefixes merged, at most ``budget`` tokens each."""
+        sequences = [self.sequences[r] for r in rows]
+        trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
+        masks = [self.masks[r] for r in rows]
+        offsets = [int(self.offsets[r]) for r in rows]
+        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget)]
+
+
+def build_batch(groups: Sequence[Group]) -> tuple[Batch, np.ndarray, np.ndarray]:
+    """The batch of all valid trajectories, with each trajectory's reward and group."""
+    samples, trajectories, group_of = group_samples(groups)
+    rewards = np.array([t.reward for t in trajectories], np.float64)
+    return Batch.of(samples), rewards, np.array(group_of, np.int64)
+
+
+def fidelity(groups: Sequence[Group], version: int) -> tuple[int, int]:
+    """(trained tokens, those of them that are the very ids the current policy sampled, in order, with logprobs)."""
+    samples, trajectories, _ = group_samples(groups)
+    trained: dict[int, list[int]] = {}
+    for sample in samples:
+        ids = np.array(sample.ids)[np.array(sample.mask)]
+        trained.setdefault(sample.trajectory, []).extend(ids.tolist())
+    total = matched = 0
+    for index, trajectory in enumerate(trajectories):
+        ours = np.array(trained.get(index, []), np.int64)
+        turns = [t.completion for t in trajectory.turns if t.trainable]
+        theirs = np.array([i for c in turns for i in c.ids], np.int64)
+        current = np.array([c.version == version for c in turns for _ in c.ids], bool)
+        total += len(ours)
+        if len(ours) == len(theirs):
+            matched += int(((ours == theirs) & current).sum())
+    return total, matched

@@ -1,0 +1,74 @@
+"""What people see while a run goes on: a live bar in a terminal, plain lines elsewhere, nothing with --quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 16) -> str:
+    """The last values as a little curve between 0 and the largest."""
+    shown = list(values)[-width:]
+    top = max([*shown, 1e-9])
+    return "".join(SPARKS[max(0, min(7, int(v / top * 7.999)))] for v in shown)
+
+
+class Console:
+    """Messages and progress."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.live = sys.stdout.isatty() and not quiet
+        self.rich = RichConsole(quiet=quiet, highlight=False, width=None if self.live else 110)
+
+    def say(self, text: str = "") -> None:
+        """One line."""
+        self.rich.print(text, soft_wrap=True, markup=False)
+
+    def show(self, thing: Any) -> None:
+        """Something that rich can draw, such as a table."""
+        self.rich.print(thing)
+
+    def warn(self, text: str) -> None:
+        """A line on standard error, even when quiet."""
+        print(f"recollect: {text}", file=sys.stderr)
+
+    @contextmanager
+    def progress(self, title: str, total: int, done: int = 0) -> Iterator[Any]:
+        """A bar with ETA; call the yielded function as ``advance(text, count=1)``."""
+        if self.live:
+            columns = (
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+                TimeElapsedColumn(),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[text]}"),
+            )
+            with Progress(*columns, console=self.rich) as bar:
+                job = bar.add_task(title, total=total, completed=done, text="")
+                yield lambda text="", count=1: bar.update(job, advance=count, text=text)
+            return
+        start, state = time.monotonic(), {"done": done, "last": 0.0}
+
+        def advance(text: str = "", count: int = 1) -> None:
+            state["done"] += count
+            now = time.monotonic()
+            finished = state["done"] >= total
+            if not text and not finished and now - state["last"] < 10:
+                return
+            state["last"] = now
+            rate = (now - start) / max(1, state["done"] - done)
+            eta = rate * (total - state["done"])
+            self.say(f"{title} {state['done']}/{total}  ETA {eta:.0f} s  {text}".rstrip())
+
+        yield advance

@@ -1,0 +1,112 @@
+"""Tasks from JSON, JSONL and parquet files, with errors that name file and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recollect.config import Config
+from recollect.types import BadInput, Task
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, row) for every row of a file; the place is for messages."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise BadInput(f"no data file at {path}")
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+    elif path.suffix == ".json":
+        yield from _json(path)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield from _jsonl(path)
+    else:
+        raise BadInput(f"{path}: data files end in .json, .jsonl or .parquet")
+
+
+def _json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}: broken JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 (byte {error.start})") from None
+    if not isinstance(rows, list):
+        raise BadInput(f"{path}: expected a JSON array of objects, found {type(rows).__name__}")
+    for i, row in enumerate(rows):
+        yield f"{path}, row {i + 1}", _object(row, f"{path}, row {i + 1}")
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            place = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise BadInput(f"{path}: broken JSON at line {number}: {error}") from None
+            yield place, _object(row, place)
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        file = parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"{path} is not a parquet file: {error}") from None
+    number = 0
+    for batch in file.iter_batches(batch_size=256):
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path}, row {number}", row
+
+
+def _object(row: Any, place: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise BadInput(f"{place}: expected an object, found {type(row).__name__}")
+    return row
+
+
+def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
+    """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
+    data = cfg.data
+    question = row.get(data.prompt_key, row.get("question", row.get("prompt")))
+    if isinstance(question, Sequence) and not isinstance(question, str) and question:
+        question = question[-1].get("content") if isinstance(question[-1], Mapping) else None
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row)}")
+    context = row.get(data.context_key)
+    if cfg.agent.agent_type == "recurrent" and (not isinstance(context, str) or not context.strip()):
+        problem = "an empty document" if data.context_key in row else "no document"
+        raise BadInput(f"{place}: {problem} under data.context_key={data.context_key}; it has {', '.join(row)}")
+    truth: Any = row.get(data.answer_key, row.get("answers"))
+    if truth is None and isinstance(row.get("reward_model"), Mapping):
+        truth = row["reward_model"].get("ground_truth")
+    answers = [truth] if isinstance(truth, str | int | float) else list(truth or [])
+    if not answers:
+        raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
+    fields = {k: v for k, v in row.items() if k != data.context_key}
+    source = str(row.get("data_source") or row.get("source") or "default")
+    return Task(str(row.get("id", index)), question, context, tuple(map(str, answers)), source, fields)
+
+
+def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
+    """All tasks of some files."""
+    tasks: list[Task] = []
+    for path in paths:
+        for place, row in read_rows(path):
+            tasks.append(as_task(row, place, len(tasks), cfg))
+    if not tasks:
+        raise BadInput(f"no tasks in {', '.join(map(str, paths))}: the data is empty")
+    seen: set[str] = set()
+    for i, task in enumerate(tasks):
+        if task.id in seen:
+            task.id = f"{task.id}#{i}"
+        seen.add(task.id)
+    return tasks

@@ -1,0 +1,68 @@
+"""The stream of tasks that a run takes: made up, or from files. The tasks of a step depend on the step alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from recollect.config import Config
+from recollect.data.files import load_tasks
+from recollect.data.needle import NeedleShape, make_task
+from recollect.types import BadInput, Task
+
+
+def shape_of(cfg: Config, chunks: int) -> NeedleShape:
+    """The made-up documents that the configuration asks for, at some length."""
+    needle = cfg.data.needle
+    return NeedleShape(chunks, needle.facts_per_chunk, needle.hops, needle.similar)
+
+
+def chunks_at(cfg: Config, step: int) -> int:
+    """How long made-up training documents are at a step (they may grow)."""
+    needle = cfg.data.needle
+    if needle.grow_steps <= 0 or step >= needle.grow_steps:
+        return needle.chunks
+    return round(needle.start_chunks + (needle.chunks - needle.start_chunks) * step / needle.grow_steps)
+
+
+class TaskStream:
+    """Training tasks, step by step."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self.rows: list[Task] = load_tasks(cfg, cfg.data.train_files) if cfg.data.train_files else []
+        if cfg.data.train_files and len(self.rows) < cfg.data.train_batch_size:
+            raise BadInput(
+                f"data.train_files hold {len(self.rows)} tasks, fewer than data.train_batch_size="
+                f"{cfg.data.train_batch_size}"
+            )
+
+    def take(self, step: int) -> list[Task]:
+        """The tasks of step ``step`` (from 0)."""
+        size, seed = self.cfg.data.train_batch_size, self.cfg.trainer.seed
+        if not self.rows:
+            shape = shape_of(self.cfg, chunks_at(self.cfg, step))
+            return [make_task(seed, step * size + i, "train", shape) for i in range(size)]
+        per_epoch = len(self.rows) // size
+        epoch, place = divmod(step, per_epoch)
+        order = list(range(len(self.rows)))
+        if self.cfg.data.shuffle:
+            random.Random(f"epoch:{seed}:{epoch}").shuffle(order)
+        return [self.rows[i] for i in order[place * size : (place + 1) * size]]
+
+
+def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[Task]:
+    """Validation tasks: from data.val_files, else made-up documents of never-seen names and values."""
+    if cfg.data.val_files:
+        rows = load_tasks(cfg, cfg.data.val_files)
+        return rows[: cfg.data.val_batch_size or None]
+    if cfg.data.train_files:
+        return []
+    size = count or cfg.data.val_batch_size or 256
+    shape = shape_of(cfg, cfg.data.needle.chunks * multiple)
+    return [make_task(7_777, i, "held_out", shape) for i in range(size)]
+
+
+def sources(tasks: Sequence[Task]) -> list[str]:
+    """The data sources of some tasks, in order of appearance."""
+    return list(dict.fromkeys(t.source for t in tasks))

@@ -1,0 +1,52 @@
+"""Names that users give for agents and rewards: a registered one, ``module:function`` or ``file.py:function``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recollect.types import BadInput
+
+
+def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Callable[..., Any]:
+    """The function behind a name; ``key`` is the configuration key to name in an error."""
+    if name in registry:
+        return registry[name]
+    if ":" not in name:
+        near = difflib.get_close_matches(name, registry, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise BadInput(f"{key}={name} is unknown; {hint}known: {', '.join(registry)}, or module:function, or file.py:function")
+    place, _, attribute = name.rpartition(":")
+    module = _from_file(Path(place), key) if place.endswith(".py") else _from_module(place, key)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise BadInput(f"{key}={name}: {place} has no function {attribute}")
+    return function
+
+
+def _from_module(name: str, key: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BadInput(f"{key}: module {name} cannot be imported: {error}") from None
+
+
+def _from_file(path: Path, key: str) -> Any:
+    if not path.is_file():
+        raise BadInput(f"{key}: no file {path}")
+    spec = importlib.util.spec_from_file_location(f"recollect_user_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{key}: {path} failed to load: {type(error).__name__}: {error}") from None
+    return module

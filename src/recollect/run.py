@@ -1,0 +1,172 @@
+"""The run directory: configuration, metrics, trajectories, checkpoints, report. Append-only and crash-safe."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from recollect.compose import differing, to_yaml
+from recollect.config import Config
+from recollect.types import BadInput, Group
+
+MAY_CHANGE = (  # keys that do not change what a run computes, or that only make it longer
+    "trainer.resume_mode",
+    "trainer.default_local_dir",
+    "trainer.save_freq",
+    "trainer.max_ckpt_to_keep",
+    "trainer.total_training_steps",
+    "trainer.threads",
+    "evaluation.",
+)
+
+
+class Run:
+    """One run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def of(cfg: Config) -> Run:
+        """Where the configuration puts its run."""
+        trainer = cfg.trainer
+        default = Path("runs") / trainer.project_name / trainer.experiment_name
+        return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
+
+    @staticmethod
+    def start(cfg: Config) -> Run:
+        """Open the run directory for writing; refuse one that is not ours or belongs to another configuration."""
+        run = Run.of(cfg)
+        config = run.path / "config.yaml"
+        if run.path.exists() and not run.path.is_dir():
+            raise BadInput(f"the run directory {run.path} is a file")
+        if run.path.is_dir() and any(run.path.iterdir()):
+            if not config.is_file():
+                raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
+            other = differing(config.read_text(), cfg, MAY_CHANGE)
+            hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
+            if other:
+                raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
+            if cfg.trainer.resume_mode == "disable":
+                raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
+        else:
+            run.path.mkdir(parents=True, exist_ok=True)
+            write_atomic(config, to_yaml(cfg))
+        for name in ("trajectories", "checkpoints", "plots"):
+            (run.path / name).mkdir(exist_ok=True)
+        return run
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append one row of metrics."""
+        with self.metrics_path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics so far."""
+        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+
+    def truncate_metrics(self, size: int) -> None:
+        """Drop the rows written after a checkpoint; the resumed run writes them again."""
+        if self.metrics_path.exists():
+            os.truncate(self.metrics_path, size)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All complete rows of metrics."""
+        if not self.metrics_path.exists():
+            return []
+        rows = []
+        for line in self.metrics_path.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:  # the last line of a killed run may be cut
+                break
+        return rows
+
+    def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
+        """Write the trajectories of one step, replacing an earlier try at the same step."""
+        lines = "".join(json.dumps(row) + "\n" for row in trajectory_rows(groups))
+        data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
+        write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
+
+    def trajectories(self) -> Iterator[dict[str, Any]]:
+        """All stored trajectories, file by file."""
+        for path in sorted((self.path / "trajectories").glob("*.jsonl.zst")):
+            yield from read_trajectories(path)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the run."""
+        write_atomic(self.path / name, json.dumps(value, indent=2) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the run, None if there is none."""
+        path = self.path / name
+        return json.loads(path.read_text()) if path.is_file() else None
+
+
+def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """Trajectories as plain objects: everything that training used, ids and log-probabilities included."""
+    for group in groups:
+        for t in group.trajectories:
+            yield {
+                "task_id": t.task_id,
+                "sample": t.sample,
+                "source": group.task.source,
+                "question": group.task.question,
+                "answers": list(group.task.answers),
+                "answer": t.answer,
+                "stop": t.stop,
+                "reward": t.score.total if t.score else None,
+                "parts": t.score.parts if t.score else {},
+                "failure": {"kind": t.failure.kind, "message": t.failure.message} if t.failure else None,
+                "notes": t.notes,
+                "turns": [
+                    {
+                        "role": turn.role,
+                        "prompt_ids": list(turn.prompt_ids),
+                        "ids": list(turn.completion.ids),
+                        "logprobs": [round(p, 6) for p in turn.completion.logprobs],
+                        "text": turn.completion.text,
+                        "stop": turn.completion.stop,
+                        "version": turn.completion.version,
+                        "trainable": turn.trainable,
+                        "temperature": turn.temperature,
+                    }
+                    for turn in t.turns
+                ],
+            }
+
+
+def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    """The trajectories of one stored file."""
+    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+        for line in stream.read().decode().splitlines():
+            yield json.loads(line)
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file beside its place, sync it, and rename it in: it is never half there."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder, out of sight first so that a kill cannot leave half of it under its name."""
+    doomed = path.with_name(f".{path.name}.deleted")
+    shutil.rmtree(doomed, ignore_errors=True)
+    if path.exists():
+        path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
