@@ -181,6 +181,8 @@ class SFT:
     data: str = "expert"  # expert (the task's scripted expert), skill (the base model's teacher) or a run/jsonl
     min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward
     workers: int = 0  # processes that prepare batches
+    save_freq: int = 500  # updates between checkpoints; -1: only at the end
+    export_dtype: str = "float32"  # type of the final `model` folder of `recollect sft`: float32 or bfloat16
     optim: Optim = field(default_factory=lambda: Optim(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"))
 
 

@@ -129,10 +129,10 @@ def skill_stream(
     random, so a model trained on this can do each of them and does not know when: that is left to reinforcement.
     """
     rng = random.Random(f"skill:{seed}")
-    base = NeedleShape(1, shape.facts_per_chunk, 1, hard)
-    chained = NeedleShape(1, shape.facts_per_chunk, 2, hard)
     while True:
-        yield _skill(rng, chained if rng.random() < 0.25 else base, mix, split)
+        facts = max(2, shape.facts_per_chunk + rng.randint(-2, 2))
+        hops = 2 if rng.random() < 0.25 else 1
+        yield _skill(rng, NeedleShape(1, facts, hops, hard), mix, split)
 
 
 def _skill(rng: random.Random, shape: NeedleShape, mix: PolicyMix, split: Split) -> Demonstration:

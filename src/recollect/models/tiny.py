@@ -53,7 +53,7 @@ def build_tokenizer() -> Any:
     return tokenizer
 
 
-def tiny_config(tokenizer: Any, width: int = 192, layers: int = 4, heads: int = 6) -> Any:
+def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4) -> Any:
     """The embedded model's shape."""
     from transformers import Qwen3Config
 
@@ -74,7 +74,7 @@ def tiny_config(tokenizer: Any, width: int = 192, layers: int = 4, heads: int = 
     )
 
 
-def save_scratch(out: Path, seed: int, width: int = 192, layers: int = 4, heads: int = 6) -> None:
+def save_scratch(out: Path, seed: int, width: int = 256, layers: int = 4, heads: int = 4) -> None:
     """Write a randomly initialised embedded model and its tokenizer to a folder."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -47,10 +47,12 @@ def names(folder: Path, kind: str) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def prune(folder: Path, kind: str, keep: int) -> None:
-    """Delete all but the newest ``keep`` checkpoints of a kind (0 keeps all)."""
-    for name in names(folder, kind)[: -keep if keep > 0 else 0]:
-        remove_tree(folder / name)
+def prune(folder: Path, kind: str, keep: int, spare: tuple[str, ...] = ()) -> None:
+    """Delete all but the newest ``keep`` checkpoints of a kind, and those to spare."""
+    found = names(folder, kind)
+    for name in found[: len(found) - keep]:
+        if name not in spare:
+            remove_tree(folder / name)
 
 
 def load_newest(folder: Path, kind: str, learner: Learner, warn: Callable[[str], None]) -> dict[str, Any] | None:
@@ -65,19 +67,24 @@ def load_newest(folder: Path, kind: str, learner: Learner, warn: Callable[[str],
 
 def load(path: Path, learner: Learner) -> dict[str, Any]:
     """Put one checkpoint into the learner and return its state."""
+    state = json.loads((path / STATE).read_text())
+    saved = torch.load(path / OPTIMIZER, weights_only=True, map_location=learner.device)
+    load_weights(path, learner)
+    learner.load_state(saved)
+    return dict(state)
+
+
+def load_weights(path: Path, learner: Learner) -> None:
+    """Put a checkpoint's weights into a learner's model."""
     from safetensors.torch import load_file
 
-    state = json.loads((path / STATE).read_text())
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(path.glob("*.safetensors")):
         weights |= load_file(file)
-    saved = torch.load(path / OPTIMIZER, weights_only=True, map_location=learner.device)
     missing, unexpected = learner.model.load_state_dict(weights, strict=False)
     tied = set(getattr(learner.model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:
         raise ValueError(f"its weights are those of another model ({(unexpected or missing)[0]})")
-    learner.load_state(saved)
-    return dict(state)
 
 
 def _sync(path: Path) -> None:

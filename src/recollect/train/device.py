@@ -39,12 +39,15 @@ def pick_dtype(name: str, device: str) -> torch.dtype:
     return known[name]
 
 
-def set_threads(asked: int, parameters: int) -> int:
-    """Use ``asked`` CPU threads, or as many as a model of this size gains from."""
+def thread_counts(asked: int, parameters: int) -> tuple[int, int]:
+    """CPU threads for (generating, updating): what was asked for, or what a model of this size gains from.
+
+    Generating with a tiny model is many small products, where threads wait for each other more than they help.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = asked or (1 if parameters < THREADED_FROM else cores)
-    torch.set_num_threads(count)
-    return count
+    if asked:
+        return asked, asked
+    return (1 if parameters < THREADED_FROM else cores), cores
 
 
 def _cpu_has(*flags: str) -> bool:

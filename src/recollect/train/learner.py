@@ -12,7 +12,7 @@ from torch import Tensor
 from recollect.algos.packed import Packed
 from recollect.config import Optim
 from recollect.train.forward import logprobs_and_entropy
-from recollect.train.optim import build_optimizer, learning_rate
+from recollect.train.optim import Optimizers, build_optimizer, learning_rate
 
 Loss = Callable[[Packed, Tensor, Tensor], Tensor]  # (micro-batch, entries' logprobs, entries' entropies) → scalar
 
@@ -21,19 +21,29 @@ class Learner:
     """A model in float32, computed in ``dtype``, and its optimizer."""
 
     def __init__(
-        self, model: Any, optim: Optim, total_updates: int, dtype: torch.dtype, grad_clip: float = 1.0
+        self,
+        model: Any,
+        optim: Optim,
+        total_updates: int,
+        dtype: torch.dtype,
+        grad_clip: float = 1.0,
+        threads: int = 0,
+        frozen: bool = False,
     ) -> None:
         self.model = model.float()
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.optim = optim
-        self.optimizer = build_optimizer(model, optim)
+        self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim)
         self.total_updates = total_updates
         self.updates = 0
         self.grad_clip = grad_clip
+        self.threads = threads  # CPU threads to compute with; 0: leave them as they are
 
     def compute(self) -> AbstractContextManager[Any]:
         """The context in which the model computes in its compute type."""
+        if self.threads and torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
         if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)

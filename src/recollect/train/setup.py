@@ -15,7 +15,7 @@ from recollect.models.load import context_window, load_config, load_model, load_
 from recollect.models.tiny import save_scratch
 from recollect.policies.engine import Engine
 from recollect.session import Binding
-from recollect.train.device import pick_device, pick_dtype, set_threads
+from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.learner import Learner
 from recollect.types import BadInput
 
@@ -94,13 +94,14 @@ def build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: 
     renderer = Renderer(tokenizer)
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, torch.float32, device)
-    set_threads(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
+    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     if cfg.actor_rollout_ref.model.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    learner = Learner(model, optim, updates, pick_dtype(actor.dtype, device), actor.grad_clip)
+    learner = Learner(model, optim, updates, pick_dtype(actor.dtype, device), actor.grad_clip, threads[1])
     dtype = pick_dtype(rollout.dtype, device)
     sampler = model if dtype == torch.float32 else load_model(path, dtype, device)
     engine = Engine(
         sampler, renderer.decode, rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.prefix_cache_tokens
     )
+    engine.threads = threads[0]
     return Parts(device, tokenizer, renderer, learner, engine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +151,12 @@ class Supervised:
         self.batches = batches_of(cfg, Renderer(tokenizer))
         self.seconds = 0.0
 
-    def fit(self, start: int = 0) -> int:
-        """Train from update ``start`` to the end; returns the updates done."""
+    def fit(self, start: int = 0, stop: Callable[[], bool] = lambda: False) -> int:
+        """Train from update ``start`` to the end, or until asked to stop; returns the updates done."""
         cfg, began = self.cfg, time.monotonic()
         budget = cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
         losses: list[float] = []
+        done = start
         every = max(1, min(50, cfg.sft.steps // 20))
         with self.console.progress("SFT step", cfg.sft.steps, start) as advance:
             for index, item in zip(range(start, cfg.sft.steps), self._items(start), strict=False):
@@ -165,11 +166,13 @@ class Supervised:
                 if shown:
                     self.run.log({"phase": "sft", "step": index + 1, **row})
                 advance(f"loss {row['sft/loss']:.3f} {sparkline(losses[::every])}" if shown else "")
-                save = cfg.trainer.save_freq
-                if save > 0 and (index + 1) % (save * 50) == 0 and index + 1 < cfg.sft.steps:
-                    self.save(index + 1)
+                done, stopping = index + 1, stop()
+                if stopping or (cfg.sft.save_freq > 0 and done % cfg.sft.save_freq == 0 and done < cfg.sft.steps):
+                    self.save(done)
+                if stopping:
+                    break
         self.seconds += time.monotonic() - began
-        return cfg.sft.steps
+        return done
 
     def update(self, packs: list[Packed]) -> dict[str, float]:
         """One update on some micro-batches."""

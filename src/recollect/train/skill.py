@@ -44,8 +44,9 @@ class SkillBatches:
         demos = list(islice(stream, self.cfg.sft.batch_size))
         sequences, masks = [], []
         stop = self.renderer.stop_ids[0]
-        for demo in demos:
-            prompt = self.renderer.prompt([Message("user", demonstration_text(demo, limits.style, limits.layout))])
+        for i, demo in enumerate(demos):
+            layout = "memory_first" if i % 5 == 0 else "chunk_first"  # so that both can be trained from the base
+            prompt = self.renderer.prompt([Message("user", demonstration_text(demo, limits.style, layout))])
             response = [*self.renderer.encode(demo.response), stop]
             sequences.append(np.array(prompt + response))
             masks.append(np.arange(len(sequences[-1])) >= len(prompt))

@@ -61,6 +61,7 @@ class Engine:
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
         self.stack = Stack(self.cache)
         self.state = RowState(max_rows)
+        self.threads = 0  # CPU threads to generate with; 0: leave them as they are
         self.stats = EngineStats()
         self.scheduler = Scheduler(
             self.cache, PrefixCache(prefix_cache_tokens), max_rows, max_batched_tokens, config.num_attention_heads
@@ -110,6 +111,8 @@ class Engine:
     # ---- the loop ----
 
     async def _run(self) -> None:
+        if self.threads and torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
         try:
             while True:
                 await asyncio.sleep(0)  # agents whose completions are done go on and ask again

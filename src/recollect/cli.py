@@ -1,0 +1,175 @@
+"""The command line. Heavy imports happen inside the commands, so that --help is instant.
+
+Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 interrupted and saved.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that wait must not burn the core that works
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import typer
+
+from recollect.types import BadInput
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train language-model agents that remember.\n\n"
+    "Start with `recollect train`: it trains the embedded default on a CPU in a few minutes, with nothing to download.",
+)
+model_app = typer.Typer(help="Models that come with recollect.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe (name or YAML file), then settings such as trainer.seed=1."),
+]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
+
+
+def _split(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """The recipe, if the first word is one, and the overrides."""
+    words = list(words or [])
+    recipe = words.pop(0) if words and "=" not in words[0] else None
+    return recipe, words
+
+
+@app.command()
+def train(overrides: Overrides = None, quiet: Quiet = False) -> None:
+    """Train an agent: SFT if the recipe asks for it, then RL, then an evaluation and a report.
+
+    With no argument it trains the embedded default, recipe `needle`. A real model is the same command:
+
+      recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
+
+    Run it again after an interruption and it goes on where it was.
+    """
+    from recollect.compose import compose
+    from recollect.console import Console
+
+    recipe, settings = _split(overrides)
+    cfg = compose(recipe, settings)
+    from recollect.eval.summary import show_report
+    from recollect.train.fit import Fit
+
+    console = Console(quiet)
+    work = Fit(cfg, console)
+    report = work.fit()
+    show_report(report, work.run, console)
+
+
+@app.command()
+def sft(overrides: Overrides = None, quiet: Quiet = False) -> None:
+    """Supervised training alone, on the recipe's expert, a run's trajectories or a file of conversations.
+
+      recollect sft needle sft.steps=200
+      recollect sft sft.data=runs/recollect/needle sft.min_reward=1 sft.steps=100
+    """
+    from recollect.compose import compose
+    from recollect.console import Console
+
+    recipe, settings = _split(overrides)
+    cfg = compose(recipe, settings)
+    from recollect.train.supervise import supervise
+
+    supervise(cfg, Console(quiet))
+
+
+@app.command(name="eval")
+def evaluate(
+    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, a model folder, or `tiny`.")],
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure success on held-out tasks, by data source and by document length.
+
+      recollect eval runs/recollect/needle
+      recollect eval DIR data.val_files=FILE
+    """
+    from recollect.console import Console
+    from recollect.eval.command import run_evaluation
+
+    run_evaluation(checkpoint, list(settings or []), Console(quiet))
+
+
+@app.command()
+def ask(
+    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, a model folder, or `tiny`.")],
+    question: Annotated[str, typer.Argument(help="The question.")],
+    document: Annotated[Path, typer.Option("--document", "-d", help="The text to read, of any length.")],
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Read a document section by section, keeping a memory, and answer one question about it.
+
+      recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
+    """
+    from recollect.console import Console
+    from recollect.eval.command import answer_question
+
+    answer_question(checkpoint, document, question, list(settings or []), Console(quiet))
+
+
+@model_app.command()
+def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]) -> None:
+    """Write the embedded base model and tokenizer as a plain Hugging Face folder."""
+    from recollect.models.tiny import save_tiny
+
+    save_tiny(out)
+    print(f"wrote the embedded model to {out}")
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that come with recollect."""
+    from recollect.compose import read_recipe, recipe_names
+
+    for name in recipe_names():
+        print(f"{name:18} {read_recipe(name).get('description', '').strip()}")
+
+
+def main() -> None:
+    """Run the command line, turning errors into one line and an exit code."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; what was saved can be resumed with the same command", 130)
+    except BadInput as error:
+        _fail(str(error), 2)
+    except Exception as error:
+        _handle(error)
+
+
+def _handle(error: Exception) -> None:
+    import click
+
+    if isinstance(error, click.ClickException):
+        _fail(error.format_message(), 2)
+    if type(error).__name__ == "Interrupted":
+        _fail("interrupted and saved; the same command goes on", 130)
+    if os.environ.get("RECOLLECT_DEBUG"):
+        raise error
+    _fail(f"{type(error).__name__}: {error} (RECOLLECT_DEBUG=1 shows where)", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"recollect: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The report's pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+INK, BLUE, GREY, ORANGE = "#222222", "#2563eb", "#9ca3af", "#ea580c"
+
+
+def _figure(width: float = 6.4, height: float = 3.6) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(width, height), dpi=130, layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> None:
+    """Mean reward per step, with a running mean."""
+    figure, axes = _figure()
+    axes.plot(steps, rewards, color=GREY, linewidth=1, label="step")
+    running, value = [], rewards[0]
+    for reward in rewards:
+        value += 0.3 * (reward - value)
+        running.append(value)
+    axes.plot(steps, running, color=BLUE, linewidth=2, label="running mean")
+    axes.set(xlabel="RL step", ylabel="mean reward", ylim=(0, max(1.02, *rewards)), title="Reward while training")
+    axes.legend(frameon=False, loc="lower right")
+    _save(figure, path)
+
+
+def held_out_bars(path: Path, held_out: dict[str, float | None]) -> None:
+    """Held-out success before and after each phase."""
+    names = {"base": "base model", "sft": "after SFT", "rl": "after RL"}
+    shown = {names[k]: v for k, v in held_out.items() if v is not None}
+    figure, axes = _figure(4.6)
+    bars = axes.bar(list(shown), list(shown.values()), color=[GREY, ORANGE, BLUE][-len(shown) :], width=0.55)
+    axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)
+    axes.set(ylim=(0, 1.08), ylabel="success", title="Never-seen names and values")
+    _save(figure, path)
+
+
+def length_curve(path: Path, rows: Sequence[dict[str, float]], trained: int) -> None:
+    """Accuracy by document length with 95 % intervals."""
+    figure, axes = _figure()
+    x = [r["chunks"] for r in rows]
+    y = [r["accuracy"] for r in rows]
+    below = [r["accuracy"] - r["low"] for r in rows]
+    above = [r["high"] - r["accuracy"] for r in rows]
+    axes.errorbar(x, y, yerr=[below, above], color=BLUE, marker="o", capsize=3, linewidth=2)
+    axes.axvline(trained, color=GREY, linestyle=":", linewidth=1.5)
+    axes.annotate("training length", (trained, 0.04), xytext=(5, 0), textcoords="offset points", color="#6b7280")
+    axes.set_xscale("log", base=4)
+    axes.set_xticks(x, [f"{int(c)}\n{int(r['multiple'])}×" for c, r in zip(x, rows, strict=True)])
+    axes.minorticks_off()
+    axes.set(ylim=(0, 1.05), xlabel="sections in the document", ylabel="success", title="Accuracy by document length")
+    _save(figure, path)

@@ -1,0 +1,103 @@
+"""The report of a run: report.json for programs, report.md and plots for people, a summary for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.config import Config
+from recollect.eval import plots
+from recollect.run import Run, write_atomic
+from recollect.types import Group
+
+SHOWN = 3  # trajectories in the report
+MEMORIES = 16  # sections shown of each
+
+
+def write_report(run: Run, cfg: Config, progress: Any, lengths: list[dict[str, float]], groups: Sequence[Group]) -> dict[str, Any]:
+    """Write report.json, report.md and the plots, and return what report.json says."""
+    share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
+    report = {
+        "held_out": progress.held_out,
+        "by_length": lengths,
+        "seconds": {k: round(v, 2) for k, v in progress.seconds.items()},
+        "trained_tokens": progress.trained_tokens,
+        "fidelity": share,
+        "steps": progress.step,
+        "seed": cfg.trainer.seed,
+    }
+    rows = [r for r in run.metrics() if "reward/mean" in r]
+    if rows:
+        plots.reward_curve(run.path / "plots" / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows])
+    if any(v is not None for v in progress.held_out.values()):
+        plots.held_out_bars(run.path / "plots" / "held_out.png", progress.held_out)
+    if lengths:
+        plots.length_curve(run.path / "plots" / "by_length.png", lengths, cfg.data.needle.chunks)
+    write_atomic(run.path / "report.md", markdown(report, cfg, groups, bool(rows)))
+    run.write_json("report.json", report)
+    return report
+
+
+def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewards: bool) -> str:
+    """The report for people."""
+    model = cfg.actor_rollout_ref.model.path
+    out = [f"# {cfg.trainer.project_name} / {cfg.trainer.experiment_name}", ""]
+    out += [f"Model `{model}`, agent `{cfg.agent.agent_type}`, {report['steps']} RL steps, seed {report['seed']}.", ""]
+    out += ["## Held-out success", "", "| phase | success |", "|---|---|"]
+    names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
+    out += [f"| {names[k]} | {v:.3f} |" for k, v in report["held_out"].items() if v is not None]
+    out += ["", "![held-out success](plots/held_out.png)", ""]
+    if rewards:
+        out += ["## Reward", "", "![reward](plots/reward.png)", ""]
+    if report["by_length"]:
+        out += ["## By document length", "", "| × training length | sections | success | 95 % interval | documents |", "|---|---|---|---|---|"]
+        out += [
+            f"| {r['multiple']} | {r['chunks']} | {r['accuracy']:.3f} | {r['low']:.3f} – {r['high']:.3f} | {r['n']} |"
+            for r in report["by_length"]
+        ]
+        out += ["", "![by length](plots/by_length.png)", ""]
+    times = ", ".join(f"{k} {v:.0f} s" for k, v in report["seconds"].items())
+    out += ["## Cost", "", f"{times}; {report['trained_tokens']:,} trained tokens.", ""]
+    if report["fidelity"] is not None:
+        out += [f"{100 * report['fidelity']:.4g} % of trained tokens are the very ids that the policy sampled.", ""]
+    shown = examples(groups)
+    if shown:
+        out += ["## Three trajectories", ""]
+        for group in shown:
+            out += _trajectory(group)
+    return "\n".join(out)
+
+
+def examples(groups: Sequence[Group]) -> list[Group]:
+    """Some attempts to look at: of different lengths, a failed one among them if there is one."""
+    valid = [g for g in groups if g.trajectories and g.trajectories[0].valid]
+    wrong = [g for g in valid if g.trajectories[0].reward < 1]
+    right = [g for g in valid if g.trajectories[0].reward >= 1]
+    spread = right[:: max(1, len(right) // SHOWN)][:SHOWN]
+    return [*spread[: SHOWN - 1], *wrong[:1], *spread[SHOWN - 1 :]][:SHOWN]
+
+
+def _trajectory(group: Group) -> list[str]:
+    t = group.trajectories[0]
+    verdict = "right" if t.reward >= 1 else "wrong"
+    out = [f"### {group.task.question}", "", f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`: {verdict}.", ""]
+    if t.notes:
+        out += ["| section | memory after it |", "|---|---|"]
+        out += [f"| {i} | {note} |" for i, note in _shortened(t.notes)]
+        out += [""]
+    return out
+
+
+def _shortened(notes: Sequence[str]) -> list[tuple[str, str]]:
+    """At most MEMORIES rows; runs of the same memory become one row."""
+    rows: list[tuple[int, int, str]] = []
+    for i, note in enumerate(notes, 1):
+        if rows and rows[-1][2] == note:
+            rows[-1] = (rows[-1][0], i, note)
+        else:
+            rows.append((i, i, note))
+    shown = [(f"{a}" if a == b else f"{a}–{b}", note.replace("|", "\\|")) for a, b, note in rows]
+    if len(shown) > MEMORIES:
+        half = MEMORIES // 2
+        shown = [*shown[:half], ("…", f"({len(shown) - MEMORIES} more)"), *shown[-half:]]
+    return shown

@@ -1,0 +1,46 @@
+"""The report in the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from recollect.console import Console
+from recollect.run import Run
+
+
+def show_report(report: dict[str, Any], run: Run, console: Console) -> None:
+    """Print what matters of a report, and where the rest is."""
+    names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
+    console.say()
+    table = Table(title="Held-out success (never-seen names and values)" if report["by_length"] else "Held-out success")
+    for column in ("phase", "success"):
+        table.add_column(column)
+    for phase, value in report["held_out"].items():
+        if value is not None:
+            table.add_row(names[phase], f"{value:.3f}")
+    if table.row_count:
+        console.show(table)
+    if report["by_length"]:
+        console.show(length_table(report["by_length"]))
+    seconds = report["seconds"]
+    console.say(
+        f"{seconds['total']:.0f} s in all: rollout {seconds['rollout']:.0f}, update {seconds['update']:.0f}, "
+        f"SFT {seconds['sft']:.0f}, evaluation {seconds['eval']:.0f}"
+    )
+    if report["fidelity"] is not None:
+        share = 100 * report["fidelity"]
+        console.say(f"{report['trained_tokens']:,} trained tokens, {share:.4g} % of them the very ids that were sampled")
+    console.say(f"report: {run.path / 'report.md'}   plots: {run.path / 'plots'}")
+
+
+def length_table(rows: list[dict[str, float]]) -> Table:
+    """Accuracy by document length."""
+    table = Table(title="By document length")
+    for column in ("× training length", "sections", "success", "95 % interval", "documents"):
+        table.add_column(column, justify="right")
+    for r in rows:
+        interval = f"{r['low']:.3f} – {r['high']:.3f}"
+        table.add_row(f"{r['multiple']}", f"{r['chunks']}", f"{r['accuracy']:.3f}", interval, f"{r['n']}")
+    return table

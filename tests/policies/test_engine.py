@@ -1,0 +1,218 @@
+"""The engine against the library: identical greedy ids, equal log-probabilities, in every way requests can share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.policies.engine import Engine
+from recollect.types import Completion, Sampling
+from tests.conftest import ARCHITECTURES, make_pair
+
+NEW = 10
+
+
+def ids(seed: int, length: int) -> list[int]:
+    return torch.randint(3, 96, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def run(engine: Engine, prompts: list[list[int]], **options: Any) -> list[Completion]:
+    async def go() -> list[Completion]:
+        options.setdefault("max_tokens", NEW)
+        jobs = [engine.generate(p, Sampling(key=str(i), **options)) for i, p in enumerate(prompts)]
+        return await asyncio.gather(*jobs)
+
+    return asyncio.run(go())
+
+
+def reference_ids(model: Any, prompt: list[int], count: int = NEW) -> list[int]:
+    out = model.generate(
+        torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=True
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def reference_logprobs(model: Any, prompt: list[int], done: Completion, temperature: float = 1.0) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + list(done.ids)])).logits[0, len(prompt) - 1 : -1] / temperature
+    return logits.log_softmax(-1).gather(-1, torch.tensor(done.ids)[:, None])[:, 0]
+
+
+CASES = {
+    "distinct": lambda: [ids(i, 20 + 7 * i) for i in range(5)],
+    "identical": lambda: [ids(1, 45)] * 4 + [ids(2, 60)] * 3,
+    "shared beginning": lambda: [ids(1, 50) + ids(10 + i, 3 + i) for i in range(4)] + [ids(3, 9)],
+    "longer than one step": lambda: [ids(1, 400), ids(1, 300) + ids(9, 80), ids(2, 330)],
+    "one token": lambda: [[5], [5], [7]],
+}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_equals_generate(kind: str, case: str) -> None:
+    plain, ours = make_pair(kind)
+    engine = Engine(ours, decode=str, max_batched_tokens=128)
+    prompts = CASES[case]()
+    for prompt, done in zip(prompts, run(engine, prompts, temperature=0.0), strict=True):
+        assert list(done.ids) == reference_ids(plain, prompt)
+        expected = reference_logprobs(plain, prompt, done)
+        torch.testing.assert_close(torch.tensor(done.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_shared_prompts_are_computed_once() -> None:
+    _, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    run(engine, [ids(1, 100)] * 8)
+    assert engine.stats.prompt_tokens == 800
+    assert engine.stats.computed_prompt_tokens == 99 + 8
+    run(engine, [ids(1, 100)] * 2)  # the prefix cache still has it
+    assert engine.stats.computed_prompt_tokens == 99 + 10
+    engine.new_weights(1)  # but not for other weights
+    run(engine, [ids(1, 100)] * 2)
+    assert engine.stats.computed_prompt_tokens == 99 + 10 + 99 + 2
+
+
+def test_a_late_sibling_shares_with_a_running_row() -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    prompt = ids(4, 80)
+
+    async def go() -> list[Completion]:
+        options = {"temperature": 0.0, "max_tokens": 30}
+        first = asyncio.ensure_future(engine.generate(prompt, Sampling(key="a", **options)))
+        for _ in range(6):
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(engine.generate(prompt[:60] + ids(8, 9), Sampling(key="b", **options)))
+        return [await first, await second]
+
+    first, second = asyncio.run(go())
+    assert engine.stats.computed_prompt_tokens == 80 + 9
+    assert list(first.ids) == reference_ids(plain, prompt, 30)
+    assert list(second.ids) == reference_ids(plain, prompt[:60] + ids(8, 9), 30)
+
+
+def test_a_conversation_reuses_its_turns() -> None:
+    plain, ours = make_pair("Llama")
+    engine = Engine(ours, decode=str)
+    prompt = ids(4, 40)
+    first = run(engine, [prompt], temperature=0.0, keep=True)[0]
+    longer = prompt + list(first.ids) + ids(5, 6)
+    before = engine.stats.computed_prompt_tokens
+    second = run(engine, [longer], temperature=0.0)[0]
+    assert engine.stats.computed_prompt_tokens - before == 7  # the last sampled token and the new ones
+    assert list(second.ids) == reference_ids(plain, longer)
+
+
+def test_requests_join_and_leave_between_steps() -> None:
+    plain, ours = make_pair("Qwen2")
+    engine = Engine(ours, decode=str, max_rows=3)
+    prompts = [ids(i, 12 + i) for i in range(9)]
+
+    async def go() -> list[Completion]:
+        async def one(i: int) -> Completion:
+            for _ in range(3 * i):
+                await asyncio.sleep(0)
+            return await engine.generate(prompts[i], Sampling(temperature=0.0, max_tokens=4 + i, key=str(i)))
+
+        return await asyncio.gather(*(one(i) for i in range(9)))
+
+    for i, done in enumerate(asyncio.run(go())):
+        assert list(done.ids) == reference_ids(plain, prompts[i], 4 + i)
+    assert engine.stats.peak_rows <= 3
+
+
+@settings(max_examples=15, deadline=None)
+@given(order=st.permutations(range(6)), rows=st.integers(1, 8), tokens=st.sampled_from([32, 64, 512]))
+def test_samples_do_not_depend_on_batching(order: list[int], rows: int, tokens: int) -> None:
+    _, ours = make_pair("Qwen3")
+    prompts = [ids(1, 40) + ids(7, 1 + i % 3) for i in range(3)] + [ids(20 + i, 25) for i in range(3)]
+
+    async def go(engine: Engine, which: list[int]) -> dict[int, tuple[int, ...]]:
+        jobs = {i: engine.generate(prompts[i], Sampling(key=f"k{i}", seed=3, max_tokens=6)) for i in which}
+        done = await asyncio.gather(*jobs.values())
+        return {i: d.ids for i, d in zip(jobs, done, strict=True)}
+
+    alone = {i: asyncio.run(go(Engine(ours, decode=str), [i]))[i] for i in range(6)}
+    together = asyncio.run(go(Engine(ours, decode=str, max_rows=rows, max_batched_tokens=tokens), list(order)))
+    assert together == alone
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_logprobs_are_at_the_sampling_temperature(temperature: float) -> None:
+    plain, ours = make_pair("Qwen3")
+    prompt = ids(2, 30)
+    done = run(Engine(ours, decode=str), [prompt], temperature=temperature)[0]
+    expected = reference_logprobs(plain, prompt, done, temperature)
+    torch.testing.assert_close(torch.tensor(done.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_sampling_follows_the_distribution() -> None:
+    plain, ours = make_pair("Qwen3")
+    prompt = ids(2, 20)
+    drawn = [d.ids[0] for d in run(Engine(ours, decode=str, max_rows=512), [prompt] * 4000, max_tokens=1)]
+    with torch.no_grad():
+        probs = plain(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+    counts = torch.bincount(torch.tensor(drawn), minlength=96).float() / len(drawn)
+    assert (counts - probs).abs().sum() < 0.15
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (-1, 0.5), (5, 0.6)])
+def test_truncation_keeps_the_right_tokens(top_k: int, top_p: float) -> None:
+    plain, ours = make_pair("Qwen3")
+    prompt = ids(2, 20)
+    done = run(Engine(ours, decode=str, max_rows=512), [prompt] * 600, max_tokens=1, top_k=top_k, top_p=top_p)
+    with torch.no_grad():
+        probs, order = plain(torch.tensor([prompt])).logits[0, -1].softmax(-1).sort(descending=True)
+    if top_k > 0:
+        probs = probs[:top_k] / probs[:top_k].sum()
+    count = int((probs.cumsum(0) - probs < top_p).sum())
+    assert {d.ids[0] for d in done} <= set(order[:count].tolist())
+
+
+def test_stop_ids_strings_and_limits() -> None:
+    plain, ours = make_pair("Qwen3")
+    prompt = ids(2, 20)
+    free = reference_ids(plain, prompt, 12)
+    engine = Engine(ours, decode=lambda i: "".join(chr(97 + t % 26) for t in i))
+    cut = run(engine, [prompt], temperature=0.0, max_tokens=12, stop_ids=(free[3],))[0]
+    assert list(cut.ids) == free[: free.index(free[3]) + 1]
+    assert cut.stop == "stop"
+    word = engine.decode(free[2:5])
+    said = run(engine, [prompt], temperature=0.0, max_tokens=12, stop=(word,))[0]
+    assert said.text.endswith(word)
+    assert said.stop == "stop"
+    short = run(engine, [prompt], temperature=0.0, max_tokens=4)[0]
+    assert (short.stop, len(short.ids)) == ("length", 4)
+
+
+def test_cancelled_requests_leave_and_the_rest_go_on() -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    prompt = ids(2, 20)
+
+    async def go() -> Completion:
+        doomed = asyncio.ensure_future(engine.generate(prompt, Sampling(max_tokens=500)))
+        kept = asyncio.ensure_future(engine.generate(prompt, Sampling(temperature=0.0, max_tokens=NEW)))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(doomed, 0.02)
+        return await kept
+
+    assert list(asyncio.run(go()).ids) == reference_ids(plain, prompt)
+    assert not engine.busy
+
+
+def test_errors_reach_the_caller_and_the_engine_survives() -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    with pytest.raises(ValueError, match="window of 2048"):
+        run(engine, [ids(1, 2040)], max_tokens=100)
+    with pytest.raises(ValueError, match="empty prompt"):
+        run(engine, [[]])
+    with pytest.raises(IndexError):
+        run(engine, [[5, 10_000]])
+    assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
