@@ -23,9 +23,7 @@ class Renderer:
 
     def _text(self, messages: Sequence[Message], generate: bool) -> str:
         rows = [{"role": m.role, "content": m.content} for m in messages]
-        return str(
-            self.tokenizer.apply_chat_template(rows, add_generation_prompt=generate, tokenize=False)
-        )
+        return str(self.tokenizer.apply_chat_template(rows, add_generation_prompt=generate, tokenize=False))
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without anything added. Fast tokenizers are called directly."""

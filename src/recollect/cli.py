@@ -33,9 +33,14 @@ app.add_typer(model_app, name="model")
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe (name or YAML file), then settings such as trainer.seed=1."),
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...",
+        help="A recipe (name or YAML file), then settings such as trainer.seed=1.",
+    ),
 ]
-Settings = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
 
 
@@ -74,8 +79,8 @@ def train(overrides: Overrides = None, quiet: Quiet = False) -> None:
 def sft(overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Supervised training alone, on the recipe's expert, a run's trajectories or a file of conversations.
 
-      recollect sft needle sft.steps=200
-      recollect sft sft.data=runs/recollect/needle sft.min_reward=1 sft.steps=100
+    recollect sft needle sft.steps=200
+    recollect sft sft.data=runs/recollect/needle sft.min_reward=1 sft.steps=100
     """
     from recollect.compose import compose
     from recollect.console import Console
@@ -95,8 +100,8 @@ def evaluate(
 ) -> None:
     """Measure success on held-out tasks, by data source and by document length.
 
-      recollect eval runs/recollect/needle
-      recollect eval DIR data.val_files=FILE
+    recollect eval runs/recollect/needle
+    recollect eval DIR data.val_files=FILE
     """
     from recollect.console import Console
     from recollect.eval.command import run_evaluation
@@ -114,7 +119,7 @@ def ask(
 ) -> None:
     """Read a document section by section, keeping a memory, and answer one question about it.
 
-      recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
+    recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
     """
     from recollect.console import Console
     from recollect.eval.command import answer_question

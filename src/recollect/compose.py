@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recollect.check import checked
 from recollect.config import Config
 from recollect.types import BadInput
 
@@ -58,7 +59,7 @@ def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] |
     for key, value in _parse(overrides):
         if key not in variants:
             _set(cfg, key, value)
-    return checked(OmegaConf.to_object(cfg))
+    return checked(OmegaConf.to_object(cfg))  # type: ignore[arg-type]
 
 
 def to_yaml(cfg: Config) -> str:
@@ -145,40 +146,3 @@ def _unknown(key: str) -> str:
     leaf = key.rsplit(".", 1)[-1]
     near = near or [k for k in known if k.rsplit(".", 1)[-1] == leaf][:3]
     return f"unknown key {key}" + (f"; the nearest known: {', '.join(near)}" if near else "; see docs/config.md")
-
-
-def checked(cfg: Any) -> Config:
-    """Refuse values that cannot work, each with one line."""
-    assert isinstance(cfg, Config)
-    limits, actor, rollout = cfg.recurrent.memory.config, cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout
-    mini = actor.ppo_mini_batch_size
-    prefix = "recurrent.memory.config."
-    rules: list[tuple[bool, str]] = [
-        (limits.chunk_size > 0, f"{prefix}chunk_size={limits.chunk_size} must be positive"),
-        (limits.max_memorization_length > 0, f"{prefix}max_memorization_length must be positive"),
-        (limits.max_final_response_length > 0, f"{prefix}max_final_response_length must be positive"),
-        (limits.max_chunks >= 0, f"{prefix}max_chunks must not be negative"),
-        (limits.split in ("token", "sentence"), f"{prefix}split={limits.split}: known are token and sentence"),
-        (limits.layout in ("chunk_first", "memory_first"), f"{prefix}layout={limits.layout}: known are chunk_first and memory_first"),
-        (limits.style in ("plain", "instruct"), f"{prefix}style={limits.style}: known are plain and instruct"),
-        (cfg.recurrent.enable == "memory", f"recurrent.enable={cfg.recurrent.enable}: known is memory"),
-        (cfg.algorithm.adv_estimator == "grpo", f"algorithm.adv_estimator={cfg.algorithm.adv_estimator}: known is grpo"),
-        (actor.loss_agg_mode in ("token-mean", "trajectory-mean"), f"actor_rollout_ref.actor.loss_agg_mode={actor.loss_agg_mode}: known are token-mean and trajectory-mean"),
-        (actor.kl_loss_type in ("kl", "abs", "mse", "low_var_kl"), f"actor_rollout_ref.actor.kl_loss_type={actor.kl_loss_type}: known are kl, abs, mse and low_var_kl"),
-        (rollout.name == "engine", f"actor_rollout_ref.rollout.name={rollout.name}: known is engine"),
-        (rollout.n >= 1, "actor_rollout_ref.rollout.n must be at least 1"),
-        (rollout.temperature > 0, "actor_rollout_ref.rollout.temperature must be positive: training needs sampling"),
-        (rollout.max_num_seqs >= 1, "actor_rollout_ref.rollout.max_num_seqs must be at least 1"),
-        (cfg.data.train_batch_size >= 1, "data.train_batch_size must be at least 1"),
-        (0 <= mini <= cfg.data.train_batch_size, f"actor_rollout_ref.actor.ppo_mini_batch_size={mini} is larger than data.train_batch_size={cfg.data.train_batch_size}"),
-        (mini == 0 or cfg.data.train_batch_size % mini == 0, f"data.train_batch_size={cfg.data.train_batch_size} is not a multiple of ppo_mini_batch_size={mini}"),
-        (actor.ppo_max_token_len_per_gpu > 0, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu must be positive"),
-        (cfg.data.needle.hops in (1, 2), "data.needle.hops must be 1 or 2"),
-        (cfg.data.needle.chunks >= 1 and cfg.data.needle.facts_per_chunk >= cfg.data.needle.hops, "data.needle: too few chunks or facts_per_chunk"),
-        (len(cfg.evaluation.lengths) == len(cfg.evaluation.tasks), "evaluation.lengths and evaluation.tasks must have one entry for each length"),
-        (cfg.trainer.resume_mode in ("auto", "disable"), f"trainer.resume_mode={cfg.trainer.resume_mode}: known are auto and disable"),
-    ]
-    for ok, message in rules:
-        if not ok:
-            raise BadInput(message)
-    return cfg

@@ -110,7 +110,8 @@ class Needle:
     chunks: int = 4  # document length of training tasks, in sections
     facts_per_chunk: int = 6  # facts in a section
     hops: int = 1  # facts needed: 1, or 2 chained
-    similar: float = 0.15  # share of distractors one syllable away from the needed name
+    similar: float = 0.35  # share of training distractors one syllable away from the needed name
+    val_similar: float = 0.15  # the same share in held-out documents
     start_chunks: int = 4  # documents grow from this many sections …
     grow_steps: int = 0  # … to `chunks` over this many steps (0: no curriculum)
 

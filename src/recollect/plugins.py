@@ -20,7 +20,9 @@ def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Cal
     if ":" not in name:
         near = difflib.get_close_matches(name, registry, 1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise BadInput(f"{key}={name} is unknown; {hint}known: {', '.join(registry)}, or module:function, or file.py:function")
+        raise BadInput(
+            f"{key}={name} is unknown; {hint}known: {', '.join(registry)}, or module:function, or file.py:function"
+        )
     place, _, attribute = name.rpartition(":")
     module = _from_file(Path(place), key) if place.endswith(".py") else _from_module(place, key)
     function = getattr(module, attribute, None)
@@ -42,7 +44,8 @@ def _from_file(path: Path, key: str) -> Any:
     if not path.is_file():
         raise BadInput(f"{key}: no file {path}")
     spec = importlib.util.spec_from_file_location(f"recollect_user_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:

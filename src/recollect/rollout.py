@@ -26,7 +26,9 @@ AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
 class Collector:
     """An agent, the policies that play its roles, and its reward, ready to attempt tasks."""
 
-    def __init__(self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None) -> None:
+    def __init__(
+        self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
+    ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
@@ -76,7 +78,12 @@ class Collector:
             trajectory.failure = Failure("reward", f"{type(error).__name__}: {error}")
 
     async def _call_reward(self, task: Task, trajectory: Trajectory) -> Any:
-        known: dict[str, Any] = {**task.fields, "answer": trajectory.answer, "task": task, "trajectory": trajectory}
+        known: dict[str, Any] = {
+            **task.fields,
+            "answer": trajectory.answer,
+            "task": task,
+            "trajectory": trajectory,
+        }
         parameters = inspect.signature(self.reward).parameters
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             arguments = known

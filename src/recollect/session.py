@@ -51,7 +51,13 @@ class Session:
     def __init__(
         self, task: Task, trajectory: Trajectory, roles: dict[str, Binding], sampling: Sampling, key: str
     ) -> None:
-        self.task, self.trajectory, self.roles, self.sampling, self.key = task, trajectory, roles, sampling, key
+        self.task, self.trajectory, self.roles, self.sampling, self.key = (
+            task,
+            trajectory,
+            roles,
+            sampling,
+            key,
+        )
         self.generating = False  # True while a policy is at work, so that a failure can name it
 
     def binding(self, role: str) -> Binding:

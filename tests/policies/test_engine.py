@@ -32,7 +32,12 @@ def run(engine: Engine, prompts: list[list[int]], **options: Any) -> list[Comple
 
 def reference_ids(model: Any, prompt: list[int], count: int = NEW) -> list[int]:
     out = model.generate(
-        torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=True
+        torch.tensor([prompt]),
+        max_new_tokens=count,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        use_cache=True,
     )
     return out[0, len(prompt) :].tolist()
 

@@ -29,4 +29,9 @@ def low_var_kl(logp: Tensor, ref: Tensor) -> Tensor:
     return (torch.exp(d) - d - 1).clamp(-10, 10)
 
 
-KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"kl": kl, "abs": abs_kl, "mse": mse, "low_var_kl": low_var_kl}
+KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "kl": kl,
+    "abs": abs_kl,
+    "mse": mse,
+    "low_var_kl": low_var_kl,
+}

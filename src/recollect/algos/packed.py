@@ -1,6 +1,6 @@
 """One micro-batch as tensors: prefix trees side by side in one flat sequence.
 
-Linear layers see the flat sequence. Attention sees the trees, padded to similar sizes in a few buckets, so that its cost
+Linear layers see the flat sequence. Attention sees the trees, padded to similar sizes in a few buckets, so its cost
 grows with the trees and not with the square of the batch.
 """
 
@@ -51,7 +51,14 @@ class TreePlan:
     inverse: Tensor  # where each flat token is in the buckets, laid out one after the other
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
         outs = []
@@ -85,9 +92,7 @@ class Packed:
         if str(device) == "cpu":
             return self
         move = lambda t: t.to(device, non_blocking=True)
-        buckets = [
-            Bucket(move(b.index), move(b.end), move(b.positions), b.chain) for b in self.plan.buckets
-        ]
+        buckets = [Bucket(move(b.index), move(b.end), move(b.positions), b.chain) for b in self.plan.buckets]
         return Packed(
             *(move(t) for t in (self.tokens, self.positions)),
             TreePlan(buckets, move(self.plan.inverse)),
@@ -106,9 +111,7 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
             nodes.append(start + path[trained])
             parents.append(start + path[trained - 1])
             entries.append(np.arange(offsets[row], offsets[row] + len(trained)))
-    target_nodes, first, entry_target = np.unique(
-        np.concatenate(nodes), return_index=True, return_inverse=True
-    )
+    target_nodes, first, entry_target = np.unique(np.concatenate(nodes), return_index=True, return_inverse=True)
     tokens = np.concatenate([t.tokens for t in trees])
     as_tensor = lambda a: torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64))
     return Packed(
@@ -144,7 +147,5 @@ def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
             inverse[start : start + size] = base + row * length + np.arange(size)
         base += n * length
         chain = all(trees[i].chain for i in shelf)
-        buckets.append(
-            Bucket(torch.from_numpy(index), torch.from_numpy(end), torch.from_numpy(positions), chain)
-        )
+        buckets.append(Bucket(torch.from_numpy(index), torch.from_numpy(end), torch.from_numpy(positions), chain))
     return TreePlan(buckets, torch.from_numpy(inverse))

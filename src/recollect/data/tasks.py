@@ -11,10 +11,10 @@ from recollect.data.needle import NeedleShape, make_task
 from recollect.types import BadInput, Task
 
 
-def shape_of(cfg: Config, chunks: int) -> NeedleShape:
+def shape_of(cfg: Config, chunks: int, held_out: bool = False) -> NeedleShape:
     """The made-up documents that the configuration asks for, at some length."""
     needle = cfg.data.needle
-    return NeedleShape(chunks, needle.facts_per_chunk, needle.hops, needle.similar)
+    return NeedleShape(chunks, needle.facts_per_chunk, needle.hops, needle.val_similar if held_out else needle.similar)
 
 
 def chunks_at(cfg: Config, step: int) -> int:
@@ -59,7 +59,7 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     if cfg.data.train_files:
         return []
     size = count or cfg.data.val_batch_size or 256
-    shape = shape_of(cfg, cfg.data.needle.chunks * multiple)
+    shape = shape_of(cfg, cfg.data.needle.chunks * multiple, held_out=True)
     return [make_task(7_777, i, "held_out", shape) for i in range(size)]
 
 

@@ -34,9 +34,7 @@ def wilson(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
 
 def accuracy(groups: Sequence[Group]) -> Accuracy:
     """Mean reward over tasks (each the mean of its samples; a failed sample counts 0), with its interval."""
-    scores = [
-        sum(t.reward if t.valid else 0.0 for t in g.trajectories) / max(1, len(g.trajectories)) for g in groups
-    ]
+    scores = [sum(t.reward if t.valid else 0.0 for t in g.trajectories) / max(1, len(g.trajectories)) for g in groups]
     total = sum(scores)
     low, high = wilson(total, len(scores))
     return Accuracy(total / max(1, len(scores)), low, high, len(scores))

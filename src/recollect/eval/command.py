@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from recollect.chat import Renderer
-from recollect.compose import compose, read_recipe
+from recollect.compose import compose
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.documents import open_document
@@ -55,11 +55,6 @@ def config_of(run: Path | None, settings: list[str]) -> Config:
     from omegaconf import OmegaConf
 
     tree: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    recipe = tree["trainer"]["experiment_name"]
-    try:
-        tree["variants"] = {k: v for k, v in read_recipe(recipe).get("variants", {}).items() if k != "model"}
-    except BadInput:
-        pass
     return compose(None, settings, base=tree)
 
 
@@ -70,7 +65,11 @@ def build_policy(cfg: Config, path: str, longest_question: str) -> dict[str, Bin
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, pick_dtype(rollout.dtype, device), device)
     engine = Engine(
-        model, renderer.decode, rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.prefix_cache_tokens
+        model,
+        renderer.decode,
+        rollout.max_num_seqs,
+        rollout.max_num_batched_tokens,
+        rollout.prefix_cache_tokens,
     )
     engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
     return {"*": Binding(engine, renderer, trainable=False)}
@@ -96,7 +95,10 @@ def run_evaluation(name: str, settings: list[str], console: Console) -> None:
         with console.progress("reading held-out documents, sections", turns) as advance:
             result["by_length"], groups = by_length(collector, lambda count: advance("", count))
         console.show(length_table(result["by_length"]))
-    result |= {"accuracy": accuracy(groups).row(), "sources": {k: v.row() for k, v in by_source(groups).items()}}
+    result |= {
+        "accuracy": accuracy(groups).row(),
+        "sources": {k: v.row() for k, v in by_source(groups).items()},
+    }
     result["failures"] = sum(t.failure is not None for g in groups for t in g.trajectories)
     result["seconds"] = round(time.monotonic() - began, 2)
     for source, found in by_source(groups).items():
@@ -122,7 +124,12 @@ def answer_question(name: str, document: Path, question: str, settings: list[str
     session = Session(task, trajectory, roles, val_sampling(cfg), "ask")
     collector = Collector(cfg, roles)
     size = document.stat().st_size
-    with torch.inference_mode(), console.progress("sections read, about", max(1, size // (cfg.recurrent.memory.config.chunk_size * 3))) as advance:
+    with (
+        torch.inference_mode(),
+        console.progress(
+            "sections read, about", max(1, size // (cfg.recurrent.memory.config.chunk_size * 3))
+        ) as advance,
+    ):
         session.note = lambda text: (trajectory.notes.append(text), trajectory.turns.clear(), advance("", 1))  # type: ignore[method-assign,func-returns-value]
         answer = asyncio.run(_answer(collector, task, session))
     boxed = last_boxed(answer)

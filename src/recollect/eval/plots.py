@@ -67,5 +67,10 @@ def length_curve(path: Path, rows: Sequence[dict[str, float]], trained: int) -> 
     axes.set_xscale("log", base=4)
     axes.set_xticks(x, [f"{int(c)}\n{int(r['multiple'])}×" for c, r in zip(x, rows, strict=True)])
     axes.minorticks_off()
-    axes.set(ylim=(0, 1.05), xlabel="sections in the document", ylabel="success", title="Accuracy by document length")
+    axes.set(
+        ylim=(0, 1.05),
+        xlabel="sections in the document",
+        ylabel="success",
+        title="Accuracy by document length",
+    )
     _save(figure, path)

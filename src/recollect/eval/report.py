@@ -14,7 +14,9 @@ SHOWN = 3  # trajectories in the report
 MEMORIES = 16  # sections shown of each
 
 
-def write_report(run: Run, cfg: Config, progress: Any, lengths: list[dict[str, float]], groups: Sequence[Group]) -> dict[str, Any]:
+def write_report(
+    run: Run, cfg: Config, progress: Any, lengths: list[dict[str, float]], groups: Sequence[Group]
+) -> dict[str, Any]:
     """Write report.json, report.md and the plots, and return what report.json says."""
     share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
     report = {
@@ -28,7 +30,9 @@ def write_report(run: Run, cfg: Config, progress: Any, lengths: list[dict[str, f
     }
     rows = [r for r in run.metrics() if "reward/mean" in r]
     if rows:
-        plots.reward_curve(run.path / "plots" / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows])
+        plots.reward_curve(
+            run.path / "plots" / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows]
+        )
     if any(v is not None for v in progress.held_out.values()):
         plots.held_out_bars(run.path / "plots" / "held_out.png", progress.held_out)
     if lengths:
@@ -42,7 +46,10 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
     """The report for people."""
     model = cfg.actor_rollout_ref.model.path
     out = [f"# {cfg.trainer.project_name} / {cfg.trainer.experiment_name}", ""]
-    out += [f"Model `{model}`, agent `{cfg.agent.agent_type}`, {report['steps']} RL steps, seed {report['seed']}.", ""]
+    out += [
+        f"Model `{model}`, agent `{cfg.agent.agent_type}`, {report['steps']} RL steps, seed {report['seed']}.",
+        "",
+    ]
     out += ["## Held-out success", "", "| phase | success |", "|---|---|"]
     names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
     out += [f"| {names[k]} | {v:.3f} |" for k, v in report["held_out"].items() if v is not None]
@@ -50,7 +57,12 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
     if rewards:
         out += ["## Reward", "", "![reward](plots/reward.png)", ""]
     if report["by_length"]:
-        out += ["## By document length", "", "| × training length | sections | success | 95 % interval | documents |", "|---|---|---|---|---|"]
+        out += [
+            "## By document length",
+            "",
+            "| × training length | sections | success | 95 % interval | documents |",
+            "|---|---|---|---|---|",
+        ]
         out += [
             f"| {r['multiple']} | {r['chunks']} | {r['accuracy']:.3f} | {r['low']:.3f} – {r['high']:.3f} | {r['n']} |"
             for r in report["by_length"]
@@ -59,7 +71,10 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
     times = ", ".join(f"{k} {v:.0f} s" for k, v in report["seconds"].items())
     out += ["## Cost", "", f"{times}; {report['trained_tokens']:,} trained tokens.", ""]
     if report["fidelity"] is not None:
-        out += [f"{100 * report['fidelity']:.4g} % of trained tokens are the very ids that the policy sampled.", ""]
+        out += [
+            f"{100 * report['fidelity']:.4g} % of trained tokens are the very ids that the policy sampled.",
+            "",
+        ]
     shown = examples(groups)
     if shown:
         out += ["## Three trajectories", ""]
@@ -80,7 +95,12 @@ def examples(groups: Sequence[Group]) -> list[Group]:
 def _trajectory(group: Group) -> list[str]:
     t = group.trajectories[0]
     verdict = "right" if t.reward >= 1 else "wrong"
-    out = [f"### {group.task.question}", "", f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`: {verdict}.", ""]
+    out = [
+        f"### {group.task.question}",
+        "",
+        f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`: {verdict}.",
+        "",
+    ]
     if t.notes:
         out += ["| section | memory after it |", "|---|---|"]
         out += [f"| {i} | {note} |" for i, note in _shortened(t.notes)]

@@ -31,7 +31,9 @@ def show_report(report: dict[str, Any], run: Run, console: Console) -> None:
     )
     if report["fidelity"] is not None:
         share = 100 * report["fidelity"]
-        console.say(f"{report['trained_tokens']:,} trained tokens, {share:.4g} % of them the very ids that were sampled")
+        console.say(
+            f"{report['trained_tokens']:,} trained tokens, {share:.4g} % of them the very ids that were sampled"
+        )
     console.say(f"report: {run.path / 'report.md'}   plots: {run.path / 'plots'}")
 
 

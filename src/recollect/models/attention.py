@@ -23,7 +23,14 @@ class Plan(Protocol):
     """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor: ...
 
 
@@ -70,9 +77,7 @@ def register() -> str:
     return NAME
 
 
-def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
-) -> Tensor:
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:
     """Attention over [batch, heads, length, dim] with grouped key heads; ``mask`` None means causal."""
     groups = q.shape[1] // k.shape[1]
     if groups > 1:

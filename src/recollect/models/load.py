@@ -61,9 +61,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
     from recollect.models.attention import register
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            model_path(path), dtype=dtype, attn_implementation=register()
-        )
+        model = AutoModelForCausalLM.from_pretrained(model_path(path), dtype=dtype, attn_implementation=register())
     except BadInput:
         raise
     except Exception as error:

@@ -69,7 +69,13 @@ class Fit:
             progress.held_out["base"] = self._validate("base")
         if cfg.sft.steps > 0:
             actor = cfg.actor_rollout_ref.actor
-            learner = Learner(self.parts.learner.model, cfg.sft.optim, cfg.sft.steps, self.parts.learner.dtype, actor.grad_clip)
+            learner = Learner(
+                self.parts.learner.model,
+                cfg.sft.optim,
+                cfg.sft.steps,
+                self.parts.learner.dtype,
+                actor.grad_clip,
+            )
             supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer)
             supervised.fit(supervised.resume(), lambda: self.stopping)
             if self.stopping:
@@ -86,7 +92,13 @@ class Fit:
         if not cfg.actor_rollout_ref.actor.use_kl_loss:
             return
         model = copy.deepcopy(self.parts.learner.model)
-        reference = Learner(model.requires_grad_(False), cfg.actor_rollout_ref.actor.optim, 1, self.parts.learner.dtype, frozen=True)
+        reference = Learner(
+            model.requires_grad_(False),
+            cfg.actor_rollout_ref.actor.optim,
+            1,
+            self.parts.learner.dtype,
+            frozen=True,
+        )
         if resumed and self.progress.step > 0:
             checkpoint.load_weights(self.folder / "step-0", reference)
         self.rl.reference = reference
@@ -120,7 +132,10 @@ class Fit:
         lengths: list[dict[str, float]] = []
         groups = []
         if not cfg.data.val_files and not cfg.data.train_files:
-            turns = sum(n * (m * cfg.data.needle.chunks + 1) for m, n in zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True))
+            turns = sum(
+                n * (m * cfg.data.needle.chunks + 1)
+                for m, n in zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
+            )
             with self.console.progress("reading held-out documents, sections", turns) as advance:
                 lengths, groups = by_length(self.collector, lambda count: advance("", count))
         elif self.val_tasks:
@@ -147,7 +162,9 @@ class Fit:
         self.progress.seconds["eval"] += time.monotonic() - start
         self.run.log({"step": self.progress.step, "phase": phase, **_validation_row(groups)})
         found = accuracy(groups)
-        self.console.say(f"held-out success {title}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})")
+        self.console.say(
+            f"held-out success {title}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})"
+        )
         return found.accuracy
 
     def _save(self) -> None:
@@ -156,12 +173,18 @@ class Fit:
         now = time.monotonic()
         progress.seconds["total"] += now - self.began
         self.began = now
-        checkpoint.save(self.folder, f"step-{progress.step}", self.parts.learner, self.parts.tokenizer, progress.state())
+        checkpoint.save(
+            self.folder, f"step-{progress.step}", self.parts.learner, self.parts.tokenizer, progress.state()
+        )
         keep_first = ("step-0",) if cfg.actor_rollout_ref.actor.use_kl_loss else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
         checkpoint.prune(self.folder, "sft", 0)
         share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
-        record = {"trained_tokens": progress.trained_tokens, "sampled_tokens": progress.sampled_tokens, "fidelity": share}
+        record = {
+            "trained_tokens": progress.trained_tokens,
+            "sampled_tokens": progress.sampled_tokens,
+            "fidelity": share,
+        }
         self.run.write_json("fidelity.json", record)
 
     def _resume(self) -> bool:

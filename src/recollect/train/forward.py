@@ -18,9 +18,7 @@ def hidden_states(model: Any, packed: Packed) -> Tensor:
     """[nodes, width]: the body's output for every node of the trees."""
     body = model.get_base_model().base_model if hasattr(model, "peft_config") else model.base_model
     with using(packed.plan):
-        out = body(
-            input_ids=packed.tokens.unsqueeze(0), position_ids=packed.positions.unsqueeze(0), use_cache=False
-        )
+        out = body(input_ids=packed.tokens.unsqueeze(0), position_ids=packed.positions.unsqueeze(0), use_cache=False)
     return out.last_hidden_state[0]
 
 

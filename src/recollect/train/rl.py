@@ -52,7 +52,11 @@ class Reinforce:
         self.reference: Learner | None = None
         rollout = cfg.actor_rollout_ref.rollout
         self.sampling = Sampling(
-            rollout.temperature, rollout.top_p, rollout.top_k, cfg.data.max_response_length, seed=cfg.trainer.seed
+            rollout.temperature,
+            rollout.top_p,
+            rollout.top_k,
+            cfg.data.max_response_length,
+            seed=cfg.trainer.seed,
         )
 
     def step(self) -> dict[str, float]:
@@ -79,7 +83,11 @@ class Reinforce:
         progress.seconds["rollout"] += collected - start
         progress.seconds["update"] += updated - collected
         row = {"step": float(progress.step), **step_metrics(groups, rewards_N, made)}
-        row |= {"time/rollout": collected - start, "time/update": updated - collected, "time/total": updated - start}
+        row |= {
+            "time/rollout": collected - start,
+            "time/update": updated - collected,
+            "time/total": updated - start,
+        }
         row["tokens_per_second"] = row["rollout/tokens"] / (updated - start)
         self.run.save_trajectories(f"step-{progress.step:06d}", groups)
         self.run.log(row | {"step": progress.step})
@@ -88,8 +96,9 @@ class Reinforce:
     def _stop_if_broken(self, groups: list[Group]) -> None:
         count, total = sum(failures(groups).values()), sum(len(g.trajectories) for g in groups)
         if count > self.cfg.agent.max_failure_rate * total or count == total:
+            step = self.progress.step + 1
             raise TooManyFailures(
-                f"{count} of {total} trajectories failed in step {self.progress.step + 1}; most often {first_failure(groups)}"
+                f"{count} of {total} trajectories failed in step {step}; most often {first_failure(groups)}"
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config, Optim
 from recollect.models.load import context_window, load_config, load_model, load_tokenizer
@@ -17,7 +18,7 @@ from recollect.policies.engine import Engine
 from recollect.session import Binding
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.learner import Learner
-from recollect.types import BadInput
+from recollect.types import BadInput, Message
 
 
 @dataclass
@@ -57,32 +58,28 @@ def model_folder(cfg: Config) -> str:
 
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
     """Refuse limits that cannot fit the model's window, with the numbers."""
-    from recollect.agents.prompts import answer_prompt, update_prompt
-    from recollect.types import Message
-
     if cfg.agent.agent_type != "recurrent":
         return
     limits = cfg.recurrent.memory.config
+    key, memory = "recurrent.memory.config", limits.max_memorization_length
     asked = len(renderer.encode(longest_question))
     if asked > limits.max_prompt_length:
-        raise BadInput(
-            f"a question has {asked} tokens, more than recurrent.memory.config.max_prompt_length="
-            f"{limits.max_prompt_length}"
-        )
-    frame = len(renderer.prompt([Message("user", update_prompt(limits.style, limits.layout, longest_question, "", ""))]))
-    need = frame + limits.chunk_size + 2 * limits.max_memorization_length
+        raise BadInput(f"a question has {asked} tokens, more than {key}.max_prompt_length={limits.max_prompt_length}")
+    text = update_prompt(limits.style, limits.layout, longest_question, "", "")
+    frame = len(renderer.prompt([Message("user", text)]))
+    need = frame + limits.chunk_size + 2 * memory
     if need > window:
         raise BadInput(
             f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
-            f"{limits.chunk_size} + memory {limits.max_memorization_length} + new memory "
-            f"{limits.max_memorization_length} = {need}; lower recurrent.memory.config.chunk_size or max_memorization_length"
+            f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
+            f"lower {key}.chunk_size or max_memorization_length"
         )
     frame = len(renderer.prompt([Message("user", answer_prompt(limits.style, longest_question, ""))]))
-    need = frame + limits.max_memorization_length + limits.max_final_response_length
+    need = frame + memory + limits.max_final_response_length
     if need > window:
         raise BadInput(
             f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
-            f"memory {limits.max_memorization_length} + answer {limits.max_final_response_length} = {need}"
+            f"memory {memory} + answer {limits.max_final_response_length} = {need}"
         )
 
 
@@ -101,7 +98,11 @@ def build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: 
     dtype = pick_dtype(rollout.dtype, device)
     sampler = model if dtype == torch.float32 else load_model(path, dtype, device)
     engine = Engine(
-        sampler, renderer.decode, rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.prefix_cache_tokens
+        sampler,
+        renderer.decode,
+        rollout.max_num_seqs,
+        rollout.max_num_batched_tokens,
+        rollout.prefix_cache_tokens,
     )
     engine.threads = threads[0]
     return Parts(device, tokenizer, renderer, learner, engine)

@@ -125,7 +125,9 @@ def batches_of(cfg: Config, renderer: Renderer) -> Any:
         return SkillBatches(cfg, renderer.tokenizer)
     if name == "expert":
         if cfg.data.train_files:
-            raise BadInput("sft.data=expert plays made-up documents only; give sft.data a run directory or a jsonl file")
+            raise BadInput(
+                "sft.data=expert plays made-up documents only; give sft.data a run directory or a jsonl file"
+            )
         return ExpertBatches(cfg, renderer)
     source = Path(name).expanduser()
     if not source.exists():
@@ -183,7 +185,12 @@ class Supervised:
 
         value = self.learner.backward(packs, loss)
         made = self.learner.step()
-        return {"sft/loss": value, "sft/lr": made["lr"], "sft/grad_norm": made["grad_norm"], "sft/tokens": float(count)}
+        return {
+            "sft/loss": value,
+            "sft/lr": made["lr"],
+            "sft/grad_norm": made["grad_norm"],
+            "sft/tokens": float(count),
+        }
 
     def save(self, step: int) -> None:
         """Write a checkpoint of the supervised phase."""

@@ -1,6 +1,6 @@
 """Batches of single-turn examples for making the embedded base model (recipe `needle_base`).
 
-Batch b depends on (seed, b) alone, so worker processes can prepare them in any number and a resumed run goes on exactly.
+Batch b depends on (seed, b) alone, so any number of workers can prepare them and a resumed run goes on exactly.
 """
 
 from __future__ import annotations

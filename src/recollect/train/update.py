@@ -53,6 +53,7 @@ def policy_update(
     if reference is not None:
         packs = batch.packs(everything, reference_budget)
         ref = reference.logprobs(packs, batch.entries, batch.temperature)
+    only_advantage = reference is None and cfg.entropy_coeff == 0
     rows: list[dict[str, float]] = []
     for epoch in range(cfg.ppo_epochs):
         order = groups if single else np.random.default_rng([*seed, epoch]).permutation(groups)
@@ -63,7 +64,10 @@ def policy_update(
             weight = np.zeros(batch.entries)
             weight[entries] = token_weights(cfg.loss_agg_mode, batch.trajectories_E[entries])
             terms = Terms(on_device(weight), advantage, old, ref, sampler)
-            rows.append(_one_update(learner, batch.packs(members, budget), terms, batch.temperature, cfg))
+            if only_advantage:  # sequences without advantage have no gradient: they need not be computed
+                members = [r for r in members if advantages_N[batch.trajectories_E[batch.offsets[r]]] != 0]
+            if members:
+                rows.append(_one_update(learner, batch.packs(members, budget), terms, batch.temperature, cfg))
     keys = rows[0].keys() if rows else ()
     return {k: float(np.mean([r[k] for r in rows])) for k in keys} | {"updates": float(len(rows))}
 
@@ -71,7 +75,10 @@ def policy_update(
 def _one_update(
     learner: Learner, packs: list[Packed], terms: Terms, temperature: float, cfg: Actor
 ) -> dict[str, float]:
-    sums = {name: torch.zeros((), device=learner.device) for name in ("policy_loss", "kl", "entropy", "clipped", "drift")}
+    sums = {
+        name: torch.zeros((), device=learner.device)
+        for name in ("policy_loss", "kl", "entropy", "clipped", "drift", "share")
+    }
     clip = Clip(
         cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
         cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
@@ -93,9 +100,12 @@ def _one_update(
             sums["entropy"] += (weight * entropy).sum()
             sums["clipped"] += (weight * clipped).sum()
             sums["drift"] += (weight * (logp - terms.sampler[e]).abs()).sum()
+            sums["share"] += weight.sum()
         return total
 
     learner.backward(packs, loss, temperature)
     made: dict[str, Any] = learner.step()
     made["tokens_computed"] = float(sum(len(p.tokens) for p in packs))
-    return {k: float(v) for k, v in sums.items()} | made
+    share = float(sums.pop("share"))  # of the mini-batch's tokens that were computed: statistics are means over those
+    means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else share) for k, v in sums.items()}
+    return means | made

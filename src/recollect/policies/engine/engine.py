@@ -64,7 +64,11 @@ class Engine:
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
         self.stats = EngineStats()
         self.scheduler = Scheduler(
-            self.cache, PrefixCache(prefix_cache_tokens), max_rows, max_batched_tokens, config.num_attention_heads
+            self.cache,
+            PrefixCache(prefix_cache_tokens),
+            max_rows,
+            max_batched_tokens,
+            config.num_attention_heads,
         )
         self._shared: SharedPart | None = None  # of the rows that decode
         self._rows_changed = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -105,7 +106,7 @@ def clusters(prompts: Sequence[np.ndarray]) -> list[tuple[list[int], int]]:
     the samples of one task meet, and tasks that merely share a system prompt do not.
     """
     order = sorted(range(len(prompts)), key=lambda i: prompts[i].tobytes())
-    shared = [common(prompts[a], prompts[b]) for a, b in zip(order, order[1:], strict=False)]
+    shared = [common(prompts[a], prompts[b]) for a, b in pairwise(order)]
     around = [0, *shared, 0]
     best = [max(around[i], around[i + 1]) for i in range(len(order))]
     groups: list[tuple[list[int], int]] = []

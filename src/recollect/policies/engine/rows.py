@@ -141,7 +141,14 @@ class RowsAttention:
         self.dense = len(self.flat) == rows * width
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
         heads, _, dim = q.shape
@@ -157,7 +164,10 @@ class RowsAttention:
             padded[self.flat] = q.transpose(0, 1)
         # [rows, kv, heads per kv × width, dim]
         query = padded.view(rows, width, kv, heads // kv, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv, -1, dim)
-        own_keys, own_values = keys[self.first : last, :, : self.span], values[self.first : last, :, : self.span]
+        own_keys, own_values = (
+            keys[self.first : last, :, : self.span],
+            values[self.first : last, :, : self.span],
+        )
         own = query @ own_keys.transpose(-1, -2)
         parts = [self._mask(own, self.own_mask, scale, softcap, window, self.base[:, None])]
         shared = self.shared
@@ -182,7 +192,13 @@ class RowsAttention:
         return out if self.dense else out[self.flat]
 
     def _mask(
-        self, scores: Tensor, mask: Tensor, scale: float, softcap: float | None, window: int | None, base: Tensor | None
+        self,
+        scores: Tensor,
+        mask: Tensor,
+        scale: float,
+        softcap: float | None,
+        window: int | None,
+        base: Tensor | None,
     ) -> Tensor:
         """Scaled float32 scores with what a query may not see at minus infinity."""
         scores = scores.float() * scale

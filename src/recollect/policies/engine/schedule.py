@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from recollect.policies.engine.prefix import BLOCK, Prefix, PrefixCache, block_hashes, clusters, common, deepest
+from recollect.policies.engine.prefix import (
+    BLOCK,
+    Prefix,
+    PrefixCache,
+    block_hashes,
+    clusters,
+    common,
+    deepest,
+)
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 
@@ -43,13 +51,16 @@ class Scheduler:
                 for block in block_hashes(request.prompt):
                     self._alone.setdefault(block, request)
         budget = self.max_tokens - len(rows) - sum(len(r.suffix) for r in joining)
-        reading = []
+        reading, unfinished = [], []
         for prefix in self.reading:
-            count = min(len(prefix.ids) - prefix.done, budget)
-            if count > 0:
+            left = len(prefix.ids) - prefix.done
+            count = min(left, max(0, budget))
+            if count:
                 reading.append((prefix, count))
                 budget -= count
-        self.reading = [p for p in self.reading if p.done + dict((id(q), c) for q, c in reading).get(id(p), 0) < len(p.ids)]
+            if count < left:
+                unfinished.append(prefix)
+        self.reading = unfinished
         return joining, reading
 
     def left(self, request: Request) -> None:
@@ -108,9 +119,7 @@ class Scheduler:
 
     def _new_prefix(self, ids: np.ndarray) -> Prefix:
         c = self.cache
-        make = lambda: [
-            torch.zeros(c.heads, len(ids), c.dim, dtype=c.dtype, device=c.device) for _ in range(c.layers)
-        ]
+        make = lambda: [torch.zeros(c.heads, len(ids), c.dim, dtype=c.dtype, device=c.device) for _ in range(c.layers)]
         return Prefix(ids, make(), make())
 
     def _copy(self, target: Prefix, source: Prefix | None, count: int, start: int) -> None:

@@ -9,7 +9,20 @@ import numpy as np
 from recollect.policies.engine.request import Request
 
 STOPS = 8  # stop ids per row
-_FIELDS = ("temperature", "top_p", "top_k", "noise", "count", "limit", "owned", "shared", "stops", "textual", "ids", "logprobs")
+_FIELDS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "noise",
+    "count",
+    "limit",
+    "owned",
+    "shared",
+    "stops",
+    "textual",
+    "ids",
+    "logprobs",
+)
 
 
 class RowState:

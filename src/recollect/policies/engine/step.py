@@ -33,7 +33,14 @@ class PrefixRead:
         return [np.arange(self.prefix.done, self.prefix.done + self.size)]
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor:
         done, end = self.prefix.done, self.prefix.done + self.size
         keys, values = self.prefix.keys[layer], self.prefix.values[layer]
@@ -79,7 +86,14 @@ class PrefixBatch:
         self.flat = inside.reshape(-1).nonzero().squeeze(-1)
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor:
         n, longest = len(self.prefixes), self.longest
         padded = []
@@ -108,7 +122,14 @@ class StepPlan:
     parts: list[tuple[Part, int]]
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> Tensor:
         if len(self.parts) == 1:
             return self.parts[0][0].attend(layer, q, k, v, scale, window, softcap)

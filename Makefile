@@ -1,0 +1,47 @@
+# `make demo` and `make test` work on a fresh clone of a fresh machine: they make the environment they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types format bench test-slow clean help
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)   ## train the embedded default and print its report
+	$(BIN)/recollect train
+
+test: $(STAMP) lint  ## lint, types and all tests
+	$(BIN)/pytest
+
+lint: $(STAMP)   ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff rewrite the sources
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## the benchmarks that need nothing else; see benchmarks/README.md
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/tree_update.py
+	$(BIN)/python benchmarks/long_document.py
+	$(BIN)/python benchmarks/startup.py
+
+bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/grpo_step.py
+
+test-slow: $(STAMP) ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+clean:           ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

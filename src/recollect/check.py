@@ -1,0 +1,84 @@
+"""Values that cannot work are refused before anything starts, each with one line that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from recollect.config import Config
+from recollect.types import BadInput
+
+
+def checked(cfg: Config) -> Config:
+    """The configuration, if every value in it can work."""
+    for problem in _problems(cfg):
+        raise BadInput(problem)
+    return cfg
+
+
+def _problems(cfg: Config) -> Iterator[str]:
+    actor, rollout, needle = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout, cfg.data.needle
+    limits = cfg.recurrent.memory.config
+    memory, policy, engine = "recurrent.memory.config", "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    yield from _known("recurrent.enable", cfg.recurrent.enable, ["memory"])
+    yield from _known(f"{memory}.split", limits.split, ["token", "sentence"])
+    yield from _known(f"{memory}.layout", limits.layout, ["chunk_first", "memory_first"])
+    yield from _known(f"{memory}.style", limits.style, ["instruct", "plain"])
+    yield from _known("algorithm.adv_estimator", cfg.algorithm.adv_estimator, ["grpo"])
+    yield from _known(f"{policy}.loss_agg_mode", actor.loss_agg_mode, ["token-mean", "trajectory-mean"])
+    yield from _known(f"{policy}.kl_loss_type", actor.kl_loss_type, ["low_var_kl", "kl", "mse", "abs"])
+    yield from _known(f"{policy}.dtype", actor.dtype, ["auto", "float32", "bfloat16"])
+    yield from _known(f"{engine}.name", rollout.name, ["engine"])
+    yield from _known(f"{engine}.dtype", rollout.dtype, ["auto", "float32", "bfloat16"])
+    yield from _known("trainer.resume_mode", cfg.trainer.resume_mode, ["auto", "disable"])
+    yield from _known("trainer.device", cfg.trainer.device, ["auto", "cpu", "cuda"])
+    yield from _known("sft.export_dtype", cfg.sft.export_dtype, ["float32", "bfloat16"])
+    for place, optim in ((f"{policy}.optim", actor.optim), ("sft.optim", cfg.sft.optim)):
+        yield from _known(f"{place}.name", optim.name, ["adamw", "muon"])
+        yield from _known(f"{place}.lr_scheduler_type", optim.lr_scheduler_type, ["constant", "linear", "cosine"])
+        if optim.lr < 0:
+            yield f"{place}.lr={optim.lr} must not be negative"
+    positive = {
+        f"{memory}.chunk_size": limits.chunk_size,
+        f"{memory}.max_prompt_length": limits.max_prompt_length,
+        f"{memory}.max_memorization_length": limits.max_memorization_length,
+        f"{memory}.max_final_response_length": limits.max_final_response_length,
+        f"{engine}.n": rollout.n,
+        f"{engine}.max_num_seqs": rollout.max_num_seqs,
+        f"{engine}.max_num_batched_tokens": rollout.max_num_batched_tokens,
+        f"{engine}.temperature": rollout.temperature,
+        f"{engine}.val_kwargs.n": rollout.val_kwargs.n,
+        f"{policy}.ppo_max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
+        f"{policy}.ppo_epochs": actor.ppo_epochs,
+        "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": (
+            cfg.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu
+        ),
+        "data.train_batch_size": cfg.data.train_batch_size,
+        "data.max_response_length": cfg.data.max_response_length,
+        "data.needle.chunks": needle.chunks,
+        "data.needle.facts_per_chunk": needle.facts_per_chunk - needle.hops + 1,
+        "data.needle.start_chunks": needle.start_chunks,
+        "agent.max_concurrency": cfg.agent.max_concurrency,
+        "agent.timeout_s": cfg.agent.timeout_s,
+        "agent.reward_timeout_s": cfg.agent.reward_timeout_s,
+        "sft.batch_size": cfg.sft.batch_size,
+        "trainer.max_ckpt_to_keep": cfg.trainer.max_ckpt_to_keep,
+    }
+    for key, value in positive.items():
+        if value <= 0:
+            yield f"{key}={value} must be positive"
+    if limits.max_chunks < 0:
+        yield f"{memory}.max_chunks={limits.max_chunks} must not be negative"
+    if needle.hops not in (1, 2):
+        yield f"data.needle.hops={needle.hops} must be 1 or 2"
+    mini, batch = actor.ppo_mini_batch_size, cfg.data.train_batch_size
+    if mini < 0 or mini > batch:
+        yield f"{policy}.ppo_mini_batch_size={mini} is larger than data.train_batch_size={batch}"
+    if mini and batch % mini:
+        yield f"data.train_batch_size={batch} is not a multiple of {policy}.ppo_mini_batch_size={mini}"
+    if len(cfg.evaluation.lengths) != len(cfg.evaluation.tasks) or not cfg.evaluation.lengths:
+        yield "evaluation.lengths and evaluation.tasks must have one entry for each length"
+
+
+def _known(key: str, value: str, choices: Sequence[str]) -> Iterator[str]:
+    if value not in choices:
+        yield f"{key}={value} is unknown; known: {', '.join(choices)}"

@@ -1,0 +1,130 @@
+"""The loss and its gradient do not depend on how a batch is split, packed, ordered or shared."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.algos.batch import Batch
+from recollect.config import Actor, Optim
+from recollect.train.forward import logprobs_and_entropy
+from recollect.train.learner import Learner
+from recollect.train.update import policy_update
+from recollect.types import Sample
+from tests.conftest import ARCHITECTURES, make_pair
+
+
+def samples(seed: int, groups: int = 2, n: int = 4) -> list[Sample]:
+    """Trajectories of several sequences; members of a group share beginnings, some are equal."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for g in range(groups):
+        turns = [rng.integers(3, 96, rng.integers(26, 40)).tolist() for _ in range(2)]
+        middle = rng.integers(3, 96, 2).tolist()
+        for i in range(n):
+            for t, shared in enumerate(turns):
+                own = middle if i % 2 else rng.integers(3, 96, 2).tolist()
+                said = middle if i < 2 else rng.integers(3, 96, rng.integers(1, 6)).tolist()
+                ids = shared + own + said
+                mask = [False] * (len(shared) + len(own)) + [True] * len(said)
+                if t == 1:  # an observation and a second reply in the same sequence
+                    seen, more = rng.integers(3, 96, 3).tolist(), rng.integers(3, 96, 2).tolist()
+                    ids, mask = ids + seen + more, mask + [False] * 3 + [True] * 2
+                logprobs = [float(-abs(rng.normal())) if m else 0.0 for m in mask]
+                out.append(Sample(ids, mask, logprobs, g * n + i, g))
+    return out
+
+
+def gradient(
+    model: Any, rows: list[Sample], cfg: Actor, reference: Any = None
+) -> tuple[torch.Tensor, dict[str, float]]:
+    model = copy.deepcopy(model)
+    learner = Learner(model, Optim(lr=0.0), 1, torch.float32, grad_clip=1e9)
+    caught: list[torch.Tensor] = []
+    learner.optimizer.step = lambda: caught.append(  # type: ignore[method-assign]
+        torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
+    )
+    advantages = np.array([((7 * i) % 5) - 2.2 for i in range(8)])
+    ref = None if reference is None else Learner(reference, Optim(), 1, torch.float32, frozen=True)
+    made = policy_update(learner, ref, Batch.of(rows), advantages, cfg, 10_000)
+    return caught[0], made
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    budget=st.sampled_from([50, 90, 200, 10_000]),
+    mode=st.sampled_from(["token-mean", "trajectory-mean"]),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_gradient_is_the_same_for_any_packing(seed: int, budget: int, mode: str, shuffle: Any) -> None:
+    _, ours = make_pair("Qwen3", 1)
+    other = make_pair("Qwen3", 2)[1]
+    rows = samples(seed)
+    extra = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coeff": 0.01}
+    whole, metrics = gradient(ours, rows, Actor(ppo_max_token_len_per_gpu=10_000, **extra), other)
+    mixed = list(rows)
+    shuffle.shuffle(mixed)
+    split, same = gradient(ours, mixed, Actor(ppo_max_token_len_per_gpu=budget, **extra), other)
+    assert (whole - split).norm() <= 1e-5 * whole.norm()
+    for name in ("policy_loss", "kl", "entropy", "drift"):
+        assert same[name] == pytest.approx(metrics[name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_trees_equal_rows_through_the_library(kind: str) -> None:
+    """Log-probabilities, entropies and gradients against a plain row-by-row forward of the untouched model."""
+    plain, ours = make_pair(kind)
+    rows = samples(3)
+    batch = Batch.of(rows)
+    packs = batch.packs(range(len(rows)), 10_000)
+    assert sum(len(p.tokens) for p in packs) < 0.6 * sum(len(r.ids) for r in rows)
+    loss = torch.zeros(())
+    for packed in packs:
+        logp, entropy = logprobs_and_entropy(ours, packed)
+        loss = loss + (logp[packed.entry_target] * (1 + packed.entry % 3)).sum() + entropy[packed.entry_target].sum()
+    loss.backward()
+    expected, place = torch.zeros(()), 0
+    for row in rows:
+        logits = plain(torch.tensor([row.ids])).logits[0, :-1].float().log_softmax(-1)
+        chosen = torch.tensor(row.mask[1:])
+        logp = logits.gather(-1, torch.tensor(row.ids[1:])[:, None])[:, 0][chosen]
+        entropy = -(logits.exp() * logits).sum(-1)[chosen]
+        weight = 1 + (torch.arange(len(logp)) + place) % 3
+        expected = expected + (logp * weight).sum() + entropy.sum()
+        place += len(logp)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    a = torch.cat([p.grad.flatten() for p in ours.parameters()])
+    b = torch.cat([p.grad.flatten() for p in plain.parameters()])
+    assert (a - b).norm() <= 1e-4 * b.norm()
+
+
+def test_chunked_head_equals_whole_head() -> None:
+    _, ours = make_pair("Qwen3")
+    packed = Batch.of(samples(1)).packs(range(16), 10_000)[0]
+    results = []
+    for chunk in (None, 7):
+        ours.zero_grad()
+        logp, entropy = logprobs_and_entropy(ours, packed, temperature=0.8, chunk=chunk)
+        (logp.sum() + entropy.sum()).backward()
+        results.append((logp.detach(), entropy.detach(), torch.cat([p.grad.flatten() for p in ours.parameters()])))
+    for whole, pieces in zip(*results, strict=True):
+        torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_sequences_without_advantage_are_skipped_exactly() -> None:
+    _, ours = make_pair("Qwen3")
+    rows = samples(5)
+    full, _ = gradient(ours, rows, Actor())
+    learner = Learner(copy.deepcopy(ours), Optim(lr=0.0), 1, torch.float32)
+    flat = policy_update(learner, None, Batch.of(rows), np.zeros(8), Actor(), 1)
+    assert flat["updates"] == 0
+    computed = gradient(ours, rows, Actor(entropy_coeff=1e-30))[0]  # with any other term everything is computed
+    assert (full - computed).norm() <= 1e-5 * computed.norm()
