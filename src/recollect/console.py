@@ -63,12 +63,12 @@ class Console:
         def advance(text: str = "", count: int = 1) -> None:
             state["done"] += count
             now = time.monotonic()
-            finished = state["done"] >= total
+            finished = state["done"] == total
             if not text and not finished and now - state["last"] < 10:
                 return
             state["last"] = now
             rate = (now - start) / max(1, state["done"] - done)
-            eta = rate * (total - state["done"])
+            eta = rate * max(0, total - state["done"])
             self.say(f"{title} {state['done']}/{total}  ETA {eta:.0f} s  {text}".rstrip())
 
         yield advance

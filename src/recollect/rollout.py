@@ -18,7 +18,7 @@ from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards import REWARDS
 from recollect.session import Binding, Session
-from recollect.types import Failure, Group, Reward, Sampling, Score, Task, Trajectory
+from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Score, Task, Trajectory
 
 AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
 
@@ -59,7 +59,7 @@ class Collector:
             except TimeoutError:
                 trajectory.failure = Failure("timeout", f"no answer within {self.cfg.agent.timeout_s:g} s")
             except Exception as error:
-                kind = "policy" if session.generating else "agent"
+                kind: FailureKind = "policy" if session.generating else "agent"
                 trajectory.failure = Failure(kind, f"{type(error).__name__}: {error}")
         if trajectory.failure is None:
             await self._score(task, trajectory)

@@ -93,11 +93,11 @@ class Packed:
             return self
         move = lambda t: t.to(device, non_blocking=True)
         buckets = [Bucket(move(b.index), move(b.end), move(b.positions), b.chain) for b in self.plan.buckets]
-        return Packed(
-            *(move(t) for t in (self.tokens, self.positions)),
-            TreePlan(buckets, move(self.plan.inverse)),
-            *(move(t) for t in (self.parents, self.targets, self.entry_target, self.entry)),
+        plan = TreePlan(buckets, move(self.plan.inverse))
+        tokens, positions, parents, targets, entry_target, entry = (
+            move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
         )
+        return Packed(tokens, positions, plan, parents, targets, entry_target, entry)
 
 
 def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[int]) -> Packed:

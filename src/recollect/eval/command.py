@@ -6,10 +6,10 @@ import asyncio
 import json
 import re
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from recollect.chat import Renderer
 from recollect.compose import compose
@@ -28,7 +28,7 @@ from recollect.run import write_atomic
 from recollect.session import Binding, Session
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.setup import check_window
-from recollect.types import BadInput, Task, Trajectory
+from recollect.types import BadInput, Sampling, Task, Trajectory
 
 
 def find_checkpoint(name: str) -> tuple[str, Path | None]:
@@ -120,25 +120,35 @@ def answer_question(name: str, document: Path, question: str, settings: list[str
         raise BadInput("the question is empty")
     task = Task("ask", question, open_document(document))
     roles = build_policy(cfg, path, question)
-    trajectory = Trajectory(task.id, 0)
-    session = Session(task, trajectory, roles, val_sampling(cfg), "ask")
+    reader = Reader(task, roles, val_sampling(cfg))
     collector = Collector(cfg, roles)
-    size = document.stat().st_size
-    with (
-        torch.inference_mode(),
-        console.progress(
-            "sections read, about", max(1, size // (cfg.recurrent.memory.config.chunk_size * 3))
-        ) as advance,
-    ):
-        session.note = lambda text: (trajectory.notes.append(text), trajectory.turns.clear(), advance("", 1))  # type: ignore[method-assign,func-returns-value]
-        answer = asyncio.run(_answer(collector, task, session))
-    boxed = last_boxed(answer)
-    changes = [(i, m) for i, m in enumerate(trajectory.notes) if i == 0 or m != trajectory.notes[i - 1]]
-    for i, memory in changes[-8:]:
-        console.say(f"memory after section {i + 1}: {memory}")
-    if not trajectory.notes:
+    about = document.stat().st_size // (cfg.recurrent.memory.config.chunk_size * 3)
+    with console.progress("sections read, about", max(1, about)) as advance:
+        reader.advance = advance
+        answer = asyncio.run(_answer(collector, task, reader))
+    if not reader.sections_read:
         raise BadInput(f"the document {document} holds no text")
+    for section, memory in reader.changes:
+        console.say(f"memory after section {section}: {memory}")
+    boxed = last_boxed(answer)
     print(boxed if boxed is not None else answer.strip())
+
+
+class Reader(Session):
+    """A session that keeps only the last few memories, so that a document of any length fits."""
+
+    def __init__(self, task: Task, roles: dict[str, Binding], sampling: Sampling) -> None:
+        super().__init__(task, Trajectory(task.id, 0), roles, sampling, "ask")
+        self.advance: Callable[..., None] = lambda text="", count=1: None
+        self.changes: deque[tuple[int, str]] = deque(maxlen=8)
+        self.sections_read = 0
+
+    def note(self, text: str) -> None:
+        self.sections_read += 1
+        self.trajectory.turns.clear()
+        if not self.changes or self.changes[-1][1] != text:
+            self.changes.append((self.sections_read, text))
+        self.advance()
 
 
 async def _answer(collector: Collector, task: Task, session: Session) -> str:

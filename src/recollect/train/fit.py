@@ -20,9 +20,9 @@ from recollect.run import Run
 from recollect.train import checkpoint
 from recollect.train.learner import Learner
 from recollect.train.rl import Progress, Reinforce
-from recollect.train.setup import build, model_folder
+from recollect.train.setup import build
 from recollect.train.sft import Supervised
-from recollect.types import BadInput
+from recollect.types import BadInput, Group
 
 
 class Interrupted(Exception):
@@ -39,7 +39,7 @@ class Fit:
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
         self.updates = cfg.trainer.total_training_steps * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
-        parts = build(cfg, model_folder(cfg), actor.optim, self.updates, max(questions, key=len))
+        parts = build(cfg, actor.optim, self.updates, max(questions, key=len))
         collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
         self.run = Run.start(cfg)
         self.parts, self.collector = parts, collector
@@ -51,6 +51,10 @@ class Fit:
 
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
+        done = self.run.read_json("report.json")
+        if done is not None and done["steps"] == self.cfg.trainer.total_training_steps:
+            self.console.say(f"{self.run.path} is complete; this is its report")
+            return dict(done)
         with self._interruptible():
             resumed = self._resume()
             if not resumed:
@@ -125,12 +129,9 @@ class Fit:
 
     def _finish(self) -> dict[str, Any]:
         cfg, progress = self.cfg, self.progress
-        done = self.run.read_json("report.json")
-        if done is not None and done.get("steps") == progress.step:
-            return done
         start = time.monotonic()
         lengths: list[dict[str, float]] = []
-        groups = []
+        groups: list[Group] = []
         if not cfg.data.val_files and not cfg.data.train_files:
             turns = sum(
                 n * (m * cfg.data.needle.chunks + 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,14 +48,16 @@ class Parts:
         return {"*": Binding(self.engine, self.renderer)}
 
 
-def model_folder(cfg: Config) -> str:
+@contextmanager
+def starting_model(cfg: Config) -> Iterator[str]:
     """The model that the run starts from; ``scratch`` is made anew from the seed."""
     path = cfg.actor_rollout_ref.model.path
     if path != "scratch":
-        return path
-    folder = Path(tempfile.mkdtemp(prefix="recollect-scratch-"))
-    save_scratch(folder, cfg.trainer.seed)
-    return str(folder)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
+        save_scratch(Path(folder), cfg.trainer.seed)
+        yield folder
 
 
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
@@ -83,8 +87,13 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
         )
 
 
-def build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: str = "") -> Parts:
-    """Load the model and make its learner and engine."""
+def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -> Parts:
+    """Load the model that the configuration names and make its learner and engine."""
+    with starting_model(cfg) as path:
+        return _build(cfg, path, optim, updates, longest_question)
+
+
+def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: str) -> Parts:
     device = pick_device(cfg.trainer.device)
     actor, rollout = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout
     tokenizer = load_tokenizer(path)

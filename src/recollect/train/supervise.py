@@ -20,7 +20,7 @@ from recollect.run import Run, remove_tree
 from recollect.train import checkpoint
 from recollect.train.device import pick_dtype
 from recollect.train.fit import Interrupted
-from recollect.train.setup import build, model_folder
+from recollect.train.setup import build
 from recollect.train.sft import Supervised, batches_of
 from recollect.types import BadInput
 
@@ -43,7 +43,7 @@ def supervise(cfg: Config, console: Console) -> None:
         cfg.trainer.experiment_name = f"{cfg.trainer.experiment_name}-sft".replace("-sft-sft", "-sft")
     tasks = held_out(cfg)
     asked = max((t.question for t in tasks), key=len, default="")
-    parts = build(cfg, model_folder(cfg), cfg.sft.optim, cfg.sft.steps, asked)
+    parts = build(cfg, cfg.sft.optim, cfg.sft.steps, asked)
     batches_of(cfg, Renderer(parts.tokenizer))  # bad data is refused before anything is written
     run = Run.start(cfg)
     folder = run.path / "checkpoints"

@@ -100,7 +100,7 @@ class SharedPart:
     def of(requests: list[Request], stack: Stack) -> SharedPart | None:
         """The shared part of these rows, or None when no row shares anything."""
         readers: list[list[int]] = [[] for _ in stack.index]
-        alone = []
+        alone: list[int] = []
         for row, request in enumerate(requests):
             (readers[stack.index[id(request.prefix)]] if request.prefix is not None else alone).append(row)
         if len(alone) == len(requests):

@@ -106,8 +106,8 @@ class PrefixBatch:
             prefix.values[layer][:, :length] = padded[2][i, :, :length]
         mask = None
         if window is not None:
-            i = torch.arange(longest, device=q.device)
-            mask = (i[None] <= i[:, None]) & (i[:, None] - i[None] < window)
+            place = torch.arange(longest, device=q.device)
+            mask = (place[None] <= place[:, None]) & (place[:, None] - place[None] < window)
         out = sdpa(padded[0], padded[1], padded[2], mask, scale, softcap)
         return out.transpose(1, 2).reshape(n * longest, q.shape[0], -1)[self.flat]
 

@@ -1,0 +1,214 @@
+"""The in-process engine against `transformers.generate`, on the same models, prompts and number of new tokens.
+
+A small model's time goes to overheads: Python between steps, key-value caches that are copied as they grow, attention
+over prompts that many samples share. The engine exists to remove them, and this says by how much. Two workloads of 64
+completions: 64 distinct prompts, and 8 prompts with 8 samples each, as a GRPO step asks for. Every repetition has fresh
+prompts, so no cache carries over. Both sides use the same dtype, plain sampling at temperature 1 (no top-k, no top-p)
+and their own best number of threads; the baseline also its best batch size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.models.attention import register
+from recollect.models.load import EMBEDDED, load_model, load_tokenizer, model_path
+from recollect.policies.engine import Engine
+from recollect.types import Sampling
+
+ROWS = 64
+Prompts = list[list[int]]
+Generate = Callable[[Prompts], int]  # makes completions for prompts and returns how many tokens that were
+
+
+@dataclass(frozen=True)
+class Work:
+    """One workload."""
+
+    name: str
+    distinct: int  # how many different prompts the 64 rows have
+    target: float
+    prompt_tokens: int
+    new_tokens: int
+    vocabulary: int
+
+    def prompts(self, seed: int) -> Prompts:
+        """Random prompts, each repeated for all of its samples."""
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(10, self.vocabulary, (self.distinct, self.prompt_tokens))
+        return [row.tolist() for row in rows for _ in range(ROWS // self.distinct)]
+
+
+def llama(attention: str, dtype: torch.dtype) -> Any:
+    """A random model of 3.4M parameters in the shape of Llama."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=2048,
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        attn_implementation=attention,
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).to(dtype).eval()
+
+
+def models(name: str, dtype: torch.dtype) -> tuple[Any, Any, Callable[[Any], str]]:
+    """The same model for the baseline and for the engine, and what decodes its ids."""
+    if name == "llama":
+        return llama("sdpa", dtype), llama(register(), dtype), lambda ids: ""
+    from transformers import AutoModelForCausalLM
+
+    theirs = AutoModelForCausalLM.from_pretrained(model_path(EMBEDDED), dtype=dtype, attn_implementation="sdpa").eval()
+    return theirs, load_model(EMBEDDED, dtype), load_tokenizer(EMBEDDED).decode
+
+
+def baseline(model: Any, new_tokens: int, batch: int) -> Generate:
+    """`model.generate` over batches of so many rows."""
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+
+    @torch.inference_mode()
+    def generate(prompts: Prompts) -> int:
+        made = 0
+        for start in range(0, len(prompts), batch):
+            ids = torch.tensor(prompts[start : start + batch])
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=new_tokens,
+            )
+            made += out.numel() - ids.numel()
+        return made
+
+    return generate
+
+
+def ours(engine: Engine, new_tokens: int) -> Generate:
+    """All requests at once through the engine."""
+
+    async def gather(prompts: Prompts) -> int:
+        sampling = [Sampling(max_tokens=new_tokens, key=str(i)) for i in range(len(prompts))]
+        done = await asyncio.gather(*(engine.generate(p, s) for p, s in zip(prompts, sampling, strict=True)))
+        return sum(len(c.ids) for c in done)
+
+    def generate(prompts: Prompts) -> int:
+        return asyncio.run(gather(prompts))
+
+    return generate
+
+
+def rate(generate: Generate, work: Work, seed: int) -> float:
+    """Tokens per second of one repetition."""
+    prompts = work.prompts(seed)
+    start = time.perf_counter()
+    made = generate(prompts)
+    seconds = time.perf_counter() - start
+    assert made == ROWS * work.new_tokens, f"{made} tokens were made"
+    return made / seconds
+
+
+def best(choices: dict[str, tuple[int, Generate]], work: Work, repeats: int) -> tuple[float, str]:
+    """The best of some settings (threads, how to generate): each is tried once, the two fastest are measured."""
+    tried: dict[str, float] = {}
+    for label, (threads, generate) in choices.items():
+        torch.set_num_threads(threads)
+        generate(work.prompts(0)[:: ROWS // 8])  # warm-up
+        tried[label] = rate(generate, work, 1)
+    for label in sorted(tried, key=lambda name: -tried[name])[:2]:
+        threads, generate = choices[label]
+        torch.set_num_threads(threads)
+        tried[label] = max(tried[label], *(rate(generate, work, 2 + i) for i in range(repeats)))
+    winner = max(tried, key=lambda name: tried[name])
+    return tried[winner], winner
+
+
+def compare(name: str, dtype: torch.dtype, args: argparse.Namespace) -> None:
+    """Print the rows of one model in one dtype."""
+    theirs, mine, decode = models(name, dtype)
+    engine = Engine(mine, decode)
+    threads = sorted({1, min(2, torch.get_num_threads())} if args.threads == 0 else {args.threads})
+    for label, distinct, target in (("64 distinct", ROWS, 2.0), ("8 × 8 samples", 8, 5.0)):
+        work = Work(label, distinct, target, args.prompt_tokens, args.new_tokens, mine.config.vocab_size)
+        settings = {
+            f"{t} thr, batch {b}": (t, baseline(theirs, args.new_tokens, b)) for t in threads for b in args.batches
+        }
+        slow, how = best(settings, work, args.repeats)
+        fast, mine_how = best({f"{t} thr": (t, ours(engine, args.new_tokens)) for t in threads}, work, args.repeats)
+        verdict = "ok" if fast >= target * slow else "MISSED"
+        print(
+            f"{name:<6} {str(dtype)[6:]:<9} {label:<14} {slow:>9.0f} {f'({how})':<18} {fast:>9.0f} {f'({mine_how})':<8} "
+            f"{fast / slow:>6.2f}× (≥ {target:g}× {verdict})",
+            flush=True,
+        )
+
+
+def ask(url: str, body: dict[str, Any] | None = None) -> Any:
+    """One JSON request to a server."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as reply:
+        return json.load(reply)
+
+
+def vllm(url: str, args: argparse.Namespace) -> None:
+    """Print tokens per second of an OpenAI-compatible server under the same workloads."""
+    base = url.rstrip("/").removesuffix("/v1") + "/v1"
+    model = ask(f"{base}/models")["data"][0]["id"]
+
+    def one(prompt: list[int]) -> int:
+        body = {"model": model, "prompt": prompt, "max_tokens": args.new_tokens, "temperature": 1.0, "ignore_eos": True}
+        return int(ask(f"{base}/completions", body)["usage"]["completion_tokens"])
+
+    with ThreadPoolExecutor(ROWS) as pool:
+        for label, distinct, target in (("64 distinct", ROWS, 2.0), ("8 × 8 samples", 8, 5.0)):
+            work = Work(label, distinct, target, args.prompt_tokens, args.new_tokens, args.vllm_vocabulary)
+            rates = [rate(lambda prompts: sum(pool.map(one, prompts)), work, seed) for seed in range(args.repeats + 1)]
+            print(f"{model} at {url}: {label:<14} {max(rates[1:]):>9.0f} tokens/s", flush=True)
+
+
+def main() -> None:
+    """Print a table of tokens per second and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=["tiny", "llama"], choices=["tiny", "llama"])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser.add_argument("--prompt-tokens", type=int, default=256)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="batch sizes the baseline may pick")
+    parser.add_argument("--threads", type=int, default=0, help="0: the better of one and two, for each side")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions; the best counts")
+    parser.add_argument("--vllm", metavar="URL", help="measure an OpenAI-compatible vLLM server instead")
+    parser.add_argument("--vllm-vocabulary", type=int, default=800, help="random prompt ids stay below this")
+    args = parser.parse_args()
+    if args.vllm:
+        vllm(args.vllm, args)
+        return
+    print(f"{args.prompt_tokens} prompt tokens, {args.new_tokens} new tokens, {ROWS} completions; tokens/s")
+    print(f"{'model':<6} {'dtype':<9} {'workload':<14} {'generate':>9} {'':<18} {'engine':>9} {'':<8} {'ratio':>6}")
+    for name in args.models:
+        for dtype in args.dtypes:
+            compare(name, getattr(torch, dtype), args)
+
+
+if __name__ == "__main__":
+    main()
