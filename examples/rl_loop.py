@@ -22,9 +22,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from recollect.agents.prompts import answer_prompt, update_prompt
-from recollect.data.needle import NeedleShape, make_task
+from recollect.data.needle import NeedleShape, Task, make_task
 from recollect.models.tiny import TINY
-from recollect.types import Task
 
 FACTS = 6  # per section
 
@@ -147,7 +146,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8, help="attempts at each task")
     parser.add_argument("--chunks", type=int, default=3, help="sections per document")
     parser.add_argument("--lr", type=float, default=6e-4)
-    parser.add_argument("--threads", type=int, default=1, help="with a model this small one is as fast as several")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
@@ -166,6 +165,8 @@ def main() -> None:
         tasks = [make_task(args.seed, step * args.tasks + i, "train", shape) for i in range(args.tasks)]
         attempts = rollout(model, tokenizer, tasks, args.n)
         set_advantages(attempts, args.n)
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * (1 - step / args.steps)
         norm = update(model, optimizer, attempts, tokenizer.pad_token_id)
         reward = sum(a.reward for a in attempts) / len(attempts)
         seconds = time.monotonic() - start

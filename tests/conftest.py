@@ -20,6 +20,7 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 SHAPE = {

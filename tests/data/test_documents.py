@@ -20,7 +20,20 @@ from recollect.types import BadInput
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 ALPHABET = [*"abmi .!?\"')0129", "\n", "\r\n", "\r", "\t", "\x00", "\u2028", "\ufeff", "\xa0"]
-ALPHABET += ["é", "e\u0301", "ñ", "漢", "字", "。", "😀", "👩\u200d👩\u200d👧", "\u0301", "ﷺ", "<|end|>", " mira holds 472."]
+ALPHABET += [
+    "é",
+    "e\u0301",
+    "ñ",
+    "漢",
+    "字",
+    "。",
+    "😀",
+    "👩\u200d👩\u200d👧",
+    "\u0301",
+    "ﷺ",
+    "<|end|>",
+    " mira holds 472.",
+]
 TEXT = st.one_of(st.lists(st.sampled_from(ALPHABET), max_size=120).map("".join), st.text(max_size=150))
 SPLIT = st.sampled_from(["token", "sentence"])
 
@@ -77,7 +90,7 @@ def test_texts_of_every_kind(
     for size in (1, 3, 16):
         parts = list(sections(text, offsets, size, split))
         check(text, parts, offsets, size)
-        assert bool(parts) == bool(text.strip())
+        assert parts or not text.strip()
     path = tmp_path / "text.txt"  # the same through a file, whose pieces are cut by bytes and not by characters
     path.write_bytes(text.encode())
     check(text, list(sections(TextFile(path), offsets, 16, split)), offsets, 16)
@@ -108,13 +121,25 @@ def test_sentences_that_fit_are_never_cut(
     for part in sections(text, offsets, size, "sentence"):
         place += len(part)
         cuts.add(place)
-    start = 0
+    start, quoted = 0, False
     for sentence in parts:
         end = start + len(sentence)
         reach = len(offsets(text[max(0, start - 1) : end]))  # with the gap before it, which its section may hold
         inside = [c for c in cuts if start < c < end]
-        assert reach > size or inside == [], (sentence, inside)
+        assert reach > size or inside == [] or quoted, (sentence, inside)
+        quoted = reach > size and sentence[-1] in "\"')"  # its end may be cut in two, see the next test
         start = end + len(gap)
+
+
+def test_a_sentence_after_a_cut_closing_quote_is_whole(
+    offsets: Callable[[str], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The full stop was the last token of a section, and of what was read so far; its quotes begin the next one."""
+    text = "mira mira mira mira mira mira. mira holds.') mira."
+    whole = list(sections(text, offsets, 4, "sentence"))
+    assert whole[-1] == " mira."
+    monkeypatch.setattr(documents, "PIECE", 7)
+    assert list(sections(text, offsets, 4, "sentence"))[-1] == " mira."
 
 
 def test_sentence_sections_end_where_sentences_do(offsets: Callable[[str], np.ndarray]) -> None:
@@ -147,16 +172,17 @@ def test_sections_fit_for_tokenizers_of_larger_models(split: str, trim: bool) ->
     bpe = byte_level_bpe(trim)
     offsets = lambda text: token_offsets(bpe, text)
     assert [len(offsets(t)) for t in (".\n", "\n\n", " holds")] == [1, 1, 1]
-    text = "mira holds it.\n\nkolu holds it.\nmira holds\n\nkolu! it holds mira.\n\n\n" * 8
+    text = "mira holds it.\n\nkolu holds it.\nmira holds\n\nkolu! it holds mira.\n\n\n" * 4
+    text += ("mira holds it.\n" + "kolu holds mira " * 12 + "it.\n\n" + "mira holds kolu it " * 12 + "\n\n") * 2
     for size in range(1, 24):
         check(text, list(sections(text, offsets, size, split)), offsets, size)
 
 
 def test_long_runs_of_blank_lines_take_no_longer_than_text(offsets: Callable[[str], np.ndarray]) -> None:
-    text = "\n" * 60_000 + "mira holds 472."
+    text = "\n" * 40_000 + "mira holds 472."
     start = time.process_time()
     check(text, list(sections(text, offsets, 5000, "sentence")), offsets, 5000)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 1
 
 
 @given(count=st.integers(0, 12), most=st.integers(0, 9))
@@ -200,18 +226,25 @@ def test_documents_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     assert "".join(open_document(str(tmp_path / "good.txt")).pieces()) == "text"
 
 
-def test_a_large_file_is_streamed_in_bounded_memory(tmp_path: Path, offsets: Callable[[str], np.ndarray]) -> None:
+@pytest.mark.parametrize("real", [False, True], ids=["10MB", "1MB_real_tokens"])
+def test_a_large_file_is_streamed_in_bounded_memory(
+    real: bool, tmp_path: Path, offsets: Callable[[str], np.ndarray]
+) -> None:
+    def every_four_characters(text: str) -> np.ndarray:
+        starts = np.arange(0, len(text), 4)
+        return np.stack([starts, np.minimum(starts + 4, len(text))], 1)
+
     line = b"What matters is the total number of notes that they read and update, and the one who was called. "
     path = tmp_path / "large.txt"
-    path.write_bytes(line * (10_000_000 // len(line)))
+    path.write_bytes(line * ((1_000_000 if real else 10_000_000) // len(line)))
     size = path.stat().st_size
     seen = 0
     tracemalloc.start()
     try:
-        for part in sections(TextFile(path), offsets, 5000):
+        for part in sections(TextFile(path), offsets if real else every_four_characters, 5000):
             seen += len(part)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert seen >= size - 1
-    assert peak < 60e6
+    assert peak < (60e6 if real else 5e6)

@@ -35,7 +35,8 @@ def command(out: Path, model: Path, *more: str) -> list[str]:
 
 
 def weights(run: Path, step: int = 8) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / f"step-{step}" / "model.safetensors")
+    loaded = load_file(run / "checkpoints" / f"step-{step}" / "model.safetensors")
+    return {name: tensor.clone() for name, tensor in loaded.items()}  # not mapped from a file that a test may change
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

@@ -88,8 +88,8 @@ def examples(groups: Sequence[Group]) -> list[Group]:
     valid = [g for g in groups if g.trajectories and g.trajectories[0].valid]
     wrong = [g for g in valid if g.trajectories[0].reward < 1]
     right = [g for g in valid if g.trajectories[0].reward >= 1]
-    spread = right[:: max(1, len(right) // SHOWN)][:SHOWN]
-    return [*spread[: SHOWN - 1], *wrong[:1], *spread[SHOWN - 1 :]][:SHOWN]
+    spread = right[:: max(1, len(right) // SHOWN)]
+    return [*spread[: SHOWN - bool(wrong)], *wrong[:SHOWN]][:SHOWN]
 
 
 def _trajectory(group: Group) -> list[str]:

@@ -1,0 +1,145 @@
+"""Rewards that compare texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.rewards import REWARDS
+from recollect.rewards.text import boxed_em, em, f1, last_boxed, normalize, sub_em
+from recollect.types import Task
+
+WORDS = st.lists(st.sampled_from(["a", "The", "an", "mira", "Kolu", "yes", "no", "472", "-", "é", "!"]), max_size=6)
+TEXT = st.one_of(WORDS.map(" ".join), st.text(max_size=30))
+
+
+def task(*answers: str) -> Task:
+    return Task("t", "q", answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Quick, brown fox!", "quick brown fox"),
+        ("A man; an apple\n\tthe end", "man apple end"),
+        ("theory and Atlanta", "theory and atlanta"),  # articles are whole words
+        ("U.S.A.", "usa"),
+        ("the", ""),
+        (" ,.! ", ""),
+        ("ÉCOLE", "école"),
+    ],
+)
+def test_normalize(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+
+
+@given(text=TEXT)
+def test_normalize_does_nothing_the_second_time(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+    assert once == " ".join(once.split())
+    assert not {"a", "an", "the"} & set(once.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\boxed{5}", "5"),
+        (r"first \boxed{5}, no: \boxed{ 6 }.", "6"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{a{b{c}d}e} tail }", "a{b{c}d}e"),
+        (r"\boxed{5} and \boxed{6", "5"),  # the last one whose braces close
+        (r"\boxed{6", None),
+        (r"\boxed{", None),
+        (r"\boxed {7}", "7"),
+        (r"\boxed{}", ""),
+        (r"boxed{5} {5}", None),
+        ("", None),
+        ("\\boxed{a\nb}", "a\nb"),
+    ],
+)
+def test_last_boxed(text: str, expected: str | None) -> None:
+    assert last_boxed(text) == expected
+
+
+BRACES = st.recursive(
+    st.text("ab \\", max_size=4), lambda inner: st.lists(inner.map(lambda t: f"{{{t}}}"), max_size=3).map("".join)
+)
+
+
+@given(inside=BRACES, before=st.text("ab{}\\", max_size=8), after=st.text("ab }", max_size=8))
+def test_whatever_balances_is_found_whole(inside: str, before: str, after: str) -> None:
+    assert last_boxed(f"{before}\\boxed{{{inside}}}{after}") == inside.strip()
+
+
+@given(text=st.text("\\boxed{} 5", max_size=40))
+def test_what_is_boxed_is_balanced_text_of_the_answer(text: str) -> None:
+    found = last_boxed(text)
+    assert found is None or (found in text and found.count("{") == found.count("}"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "golds", "expected"),
+    [
+        ("The Mira!", ["kolu", "mira"], (1, 1, 1)),
+        ("it is mira", ["mira"], (0, 0.5, 1)),
+        ("mirabelle", ["mira"], (0, 0, 0)),
+        ("kolu", ["mira"], (0, 0, 0)),
+        ("mira", ["mira kolu"], (0, 2 / 3, 0)),
+        ("mira mira", ["mira kolu"], (0, 0.5, 0)),
+        ("yes", ["yes"], (1, 1, 1)),
+        ("yes it does", ["yes"], (0, 0, 1)),  # F1 gives nothing for a part of yes, no and noanswer
+        ("no", ["yes"], (0, 0, 0)),
+        ("yes", ["yes it does"], (0, 0, 0)),
+        ("noanswer", ["noanswer here"], (0, 0, 0)),
+        ("mira", [], (0, 0, 0)),
+        ("", ["mira"], (0, 0, 0)),
+        ("", [""], (0, 0, 0)),
+        ("the", ["The"], (0, 0, 0)),
+        ("anything", [""], (0, 0, 0)),
+        ("anything", ["the"], (0, 0, 0)),
+    ],
+)
+def test_cases(answer: str, golds: list[str], expected: tuple[float, float, float]) -> None:
+    gold = task(*golds)
+    assert (em(answer, gold), f1(answer, gold), sub_em(answer, gold)) == pytest.approx(expected)
+
+
+def test_boxed_em_reads_the_box_alone() -> None:
+    assert boxed_em(r"so \boxed{ The 472. }", task("472")) == 1
+    assert boxed_em("472", task("472")) == 0
+    assert boxed_em(r"472 \boxed{473}", task("472")) == 0
+    assert boxed_em(r"\boxed{}", task("")) == 0
+
+
+@given(answer=TEXT, golds=st.lists(TEXT, max_size=3))
+def test_rewards_are_shares_and_ordered(answer: str, golds: list[str]) -> None:
+    gold = task(*golds)
+    scores = {name: reward(answer, gold) for name, reward in REWARDS.items()}
+    assert all(isinstance(s, float) and 0 <= s <= 1 for s in scores.values())
+    assert scores["em"] in (0, 1)
+    assert scores["sub_em"] in (0, 1)
+    assert scores["em"] <= scores["f1"] + 1e-12
+    assert scores["em"] <= scores["sub_em"]
+
+
+@given(golds=st.lists(TEXT, max_size=3), answer=st.sampled_from(["", " ", "the", "\n", "!?", "A, an: the."]))
+def test_an_empty_answer_is_never_rewarded(answer: str, golds: list[str]) -> None:
+    gold = task(*golds, answer)
+    assert [reward(answer, gold) for reward in REWARDS.values()] == [0.0] * len(REWARDS)
+    assert boxed_em(rf"\boxed{{{answer}}}", gold) == 0
+
+
+@given(a=TEXT, b=TEXT)
+def test_f1_is_symmetric_and_one_for_the_same_words_alone(a: str, b: str) -> None:
+    score = f1(a, task(b))
+    assert score == f1(b, task(a))
+    same = sorted(normalize(a).split()) == sorted(normalize(b).split())
+    assert (score == 1.0) == (same and normalize(a) != "")
+
+
+@given(answer=TEXT, golds=st.lists(TEXT, min_size=1, max_size=4))
+def test_the_best_of_the_accepted_answers_counts(answer: str, golds: list[str]) -> None:
+    for reward in REWARDS.values():
+        assert reward(answer, task(*golds)) == max(reward(answer, task(g)) for g in golds)
