@@ -72,7 +72,9 @@ def collector(policy: Any, renderer: Renderer, agent: Any = asks_once, reward: A
 
 
 def collect(made: Collector, tasks: int = 1, n: int = 3, key: str = "step-0") -> list[Group]:
-    rows = [Task(f"t{i}", f"q{i}", f"document {i}", ("ok",), fields={"level": i, "answer": "shadow"}) for i in range(tasks)]
+    rows = [
+        Task(f"t{i}", f"q{i}", f"document {i}", ("ok",), fields={"level": i, "answer": "shadow"}) for i in range(tasks)
+    ]
     return asyncio.run(made.collect(rows, n, Sampling(seed=7, max_tokens=20), key))
 
 
@@ -507,7 +509,9 @@ def test_a_trained_turn_without_logprobs_is_refused() -> None:
 
 
 def test_failed_trajectories_are_left_out_of_the_batch(renderer: Renderer) -> None:
-    groups = collect(collector(Standin(renderer), renderer, second_of_three(crashes), reward=lambda answer: 1.0), tasks=2)
+    groups = collect(
+        collector(Standin(renderer), renderer, second_of_three(crashes), reward=lambda answer: 1.0), tasks=2
+    )
     batch, rewards_N, groups_N = build_batch(groups)
     assert rewards_N.tolist() == [1.0] * 4
     assert groups_N.tolist() == [0, 0, 1, 1]

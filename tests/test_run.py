@@ -216,7 +216,12 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
         "trainable": False,
         "temperature": 0.7,
     }
-    assert (good["answer"], good["reward"], good["parts"], good["notes"]) == ("answer \x85", 1.5, {"f1": 0.5}, ["note\r\n"])
+    assert (good["answer"], good["reward"], good["parts"], good["notes"]) == (
+        "answer \x85",
+        1.5,
+        {"f1": 0.5},
+        ["note\r\n"],
+    )
     assert (good["question"], good["answers"], good["source"], good["failure"]) == ("q?", ["a", "b"], "s", None)
     assert (bad["reward"], bad["failure"]) == (None, {"kind": "timeout", "message": "late"})
 

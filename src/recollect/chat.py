@@ -6,6 +6,7 @@ the new messages. Sampled ids are never decoded and tokenised again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +20,19 @@ class Renderer:
         self.tokenizer = tokenizer
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput("the tokenizer has no chat template; add one to its folder (chat_template.jinja)")
+        special = sorted({str(t) for t in tokenizer.all_special_tokens if len(str(t)) > 1}, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, special))) if special else None
         self.stop_ids = self._stop_ids()
 
     def _text(self, messages: Sequence[Message], generate: bool) -> str:
-        rows = [{"role": m.role, "content": m.content} for m in messages]
+        rows = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
         return str(self.tokenizer.apply_chat_template(rows, add_generation_prompt=generate, tokenize=False))
+
+    def _harmless(self, content: str) -> str:
+        """A message's text with the tokenizer's control tokens spelt apart: a document must not end the user's turn."""
+        if self._special is None or not self._special.search(content):
+            return content
+        return self._special.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", content)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without anything added. Fast tokenizers are called directly."""

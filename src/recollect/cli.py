@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 in
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -73,6 +74,8 @@ def train(overrides: Overrides = None, quiet: Quiet = False) -> None:
     work = Fit(cfg, console)
     report = work.fit()
     show_report(report, work.run, console)
+    if quiet:
+        print(json.dumps(report))
 
 
 @app.command()

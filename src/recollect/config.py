@@ -14,7 +14,7 @@ class Optim:
 
     name: str = "adamw"  # adamw, or muon (Muon on matrices, AdamW on the rest)
     lr: float = 1e-6  # peak learning rate
-    weight_decay: float = 0.01
+    weight_decay: float = 0.01  # decoupled weight decay
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])  # of AdamW
     lr_warmup_steps: int = 0  # updates of linear warm-up
     lr_scheduler_type: str = "constant"  # after the warm-up: constant, linear or cosine
@@ -25,7 +25,7 @@ class Optim:
 class Model:
     """The model that is trained."""
 
-    path: str = "tiny"  # a folder, a hub name, `tiny` (the embedded base) or `scratch` (embedded shape, random weights)
+    path: str = "tiny"  # a folder, a hub name, `tiny` (embedded base), `scratch` or `scratch_small` (random weights)
     enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
 
 
@@ -56,9 +56,9 @@ class ValSampling:
 
     n: int = 1  # samples per task
     do_sample: bool = False  # False: greedy
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
+    temperature: float = 1.0  # divides the logits
+    top_p: float = 1.0  # keep the most likely tokens up to this probability; 1: all
+    top_k: int = -1  # keep so many most likely tokens; -1: all
 
 
 @dataclass
@@ -67,9 +67,9 @@ class Rollout:
 
     name: str = "engine"  # engine: the in-process engine
     n: int = 8  # samples per task
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
+    temperature: float = 1.0  # divides the logits
+    top_p: float = 1.0  # keep the most likely tokens up to this probability; 1: all
+    top_k: int = -1  # keep so many most likely tokens; -1: all
     dtype: str = "auto"  # auto, float32 or bfloat16
     max_num_seqs: int = 256  # sequences decoded side by side
     max_num_batched_tokens: int = 8192  # prompt tokens read per engine step
@@ -114,6 +114,7 @@ class Needle:
     val_similar: float = 0.15  # the same share in held-out documents
     start_chunks: int = 4  # documents grow from this many sections …
     grow_steps: int = 0  # … to `chunks` over this many steps (0: no curriculum)
+    recall: float = 0.0  # share of the skill teacher's examples that repeat a whole section in another order
 
 
 @dataclass
@@ -121,7 +122,7 @@ class Data:
     """Tasks."""
 
     train_files: list[str] = field(default_factory=list)  # json, jsonl or parquet; empty: made-up documents
-    val_files: list[str] = field(default_factory=list)
+    val_files: list[str] = field(default_factory=list)  # held-out tasks; empty with made-up documents: made up too
     train_batch_size: int = 16  # tasks per step
     val_batch_size: int = 0  # validation tasks; 0: all of the files, or 256 made-up ones
     prompt_key: str = "question"  # field with the question
@@ -199,13 +200,13 @@ class Evaluation:
 class Trainer:
     """The run."""
 
-    project_name: str = "recollect"
-    experiment_name: str = "default"
+    project_name: str = "recollect"  # first part of the run directory
+    experiment_name: str = "default"  # second part of the run directory
     default_local_dir: str = ""  # the run directory; default runs/<project_name>/<experiment_name>
     total_training_steps: int = 40  # RL steps; 0: none
     save_freq: int = 10  # steps between checkpoints; -1: only at the end
     test_freq: int = -1  # steps between validations; -1: only before and after
-    val_before_train: bool = True
+    val_before_train: bool = True  # measure held-out success before training
     max_ckpt_to_keep: int = 3  # older checkpoints are deleted
     resume_mode: str = "auto"  # auto (from the newest checkpoint) or disable (refuse a used run directory)
     seed: int = 0  # of everything

@@ -88,7 +88,10 @@ class Collector:
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             arguments = known
         else:
-            arguments = {name: known[name] for name, p in parameters.items() if name in known or p.default is p.empty}
+            missing = [name for name, p in parameters.items() if name not in known and p.default is p.empty]
+            if missing:
+                raise ValueError(f"the reward wants {missing[0]}; there are {', '.join(known)}")
+            arguments = {name: known[name] for name in parameters if name in known}
         if self.builtin_reward:
             return self.reward(**arguments)
         if inspect.iscoroutinefunction(self.reward):

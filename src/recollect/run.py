@@ -15,14 +15,11 @@ from recollect.compose import differing, to_yaml
 from recollect.config import Config
 from recollect.types import BadInput, Group
 
-MAY_CHANGE = (  # keys that do not change what a run computes, or that only make it longer
+MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
-    "trainer.total_training_steps",
-    "trainer.threads",
-    "evaluation.",
 )
 
 
@@ -49,15 +46,16 @@ class Run:
         if run.path.is_dir() and any(run.path.iterdir()):
             if not config.is_file():
                 raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
-            other = differing(config.read_text(), cfg, MAY_CHANGE)
+            longer = cfg.actor_rollout_ref.actor.optim.lr_scheduler_type == "constant"
+            more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
+            other = differing(config.read_text(), cfg, MAY_CHANGE + more)
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
             if other:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
             if cfg.trainer.resume_mode == "disable":
                 raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
-        else:
-            run.path.mkdir(parents=True, exist_ok=True)
-            write_atomic(config, to_yaml(cfg))
+        run.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(config, to_yaml(cfg))
         for name in ("trajectories", "checkpoints", "plots"):
             (run.path / name).mkdir(exist_ok=True)
         return run
@@ -93,14 +91,14 @@ class Run:
         return rows
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
-        """Write the trajectories of one step, replacing an earlier try at the same step."""
+        """Write trajectories under a name (training: ``step-N``), replacing an earlier try at the same."""
         lines = "".join(json.dumps(row) + "\n" for row in trajectory_rows(groups))
         data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
         write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
 
     def trajectories(self) -> Iterator[dict[str, Any]]:
-        """All stored trajectories, file by file."""
-        for path in sorted((self.path / "trajectories").glob("*.jsonl.zst")):
+        """All stored training trajectories, step by step; those of evaluations are not among them."""
+        for path in sorted((self.path / "trajectories").glob("step-*.jsonl.zst")):
             yield from read_trajectories(path)
 
     def write_json(self, name: str, value: Any) -> None:

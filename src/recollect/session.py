@@ -11,7 +11,7 @@ import numpy as np
 
 from recollect.chat import Renderer
 from recollect.data.documents import centre_cut, sections
-from recollect.types import Completion, Message, Policy, Sampling, Task, Trajectory, Turn
+from recollect.types import BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Session:
             key,
         )
         self.generating = False  # True while a policy is at work, so that a failure can name it
+        self.asked = 0  # generations so far; the noise of each depends on its number
 
     def binding(self, role: str) -> Binding:
         """The policy that plays a role; the one named ``*`` plays every role that has none of its own."""
@@ -84,10 +85,10 @@ class Session:
             max_tokens=max_tokens or self.sampling.max_tokens,
             stop=tuple(stop),
             stop_ids=bound.renderer.stop_ids,
-            key=f"{self.key}/{len(self.trajectory.turns)}",
+            key=f"{self.key}/{self.asked}",
             keep=isinstance(prompt, Conversation),
         )
-        self.generating = True
+        self.generating, self.asked = True, self.asked + 1
         done = await bound.policy.generate(ids, sampling)
         self.generating = False
         if isinstance(prompt, Conversation):
@@ -107,6 +108,8 @@ class Session:
 
 def token_offsets(tokenizer: Any, text: str) -> np.ndarray:
     """[tokens, 2] start and end character of each token."""
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise BadInput("sections are counted in tokens, which needs a fast tokenizer (a tokenizer.json)")
     encoded = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
     return np.array(encoded.offsets, np.int64).reshape(-1, 2)
 

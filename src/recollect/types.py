@@ -72,7 +72,7 @@ class Turn:
     temperature: float = 1.0
 
 
-FailureKind = Literal["timeout", "agent", "policy", "reward", "tool", "cancelled"]
+FailureKind = Literal["timeout", "agent", "policy", "reward"]
 
 
 @dataclass(frozen=True, slots=True)

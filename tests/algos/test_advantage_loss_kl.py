@@ -106,7 +106,11 @@ def test_on_policy_the_gradient_is_the_policy_gradient() -> None:
 
 @settings(max_examples=60)
 @given(
-    change=st.floats(-60, 60), advantage=st.floats(-3, 3), low=st.floats(0, 0.9), high=st.floats(0, 2), dual=st.floats(1, 9)
+    change=st.floats(-60, 60),
+    advantage=st.floats(-3, 3),
+    low=st.floats(0, 0.9),
+    high=st.floats(0, 2),
+    dual=st.floats(1, 9),
 )
 def test_ppo_is_finite_and_bounded(change: float, advantage: float, low: float, high: float, dual: float) -> None:
     old = torch.zeros(1, dtype=torch.float64)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
+from recollect.rewards import REWARDS
 from recollect.types import BadInput, Task
 
 
@@ -89,7 +90,7 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     if truth is None and isinstance(row.get("reward_model"), Mapping):
         truth = row["reward_model"].get("ground_truth")
     answers = [truth] if isinstance(truth, str | int | float) else list(truth or [])
-    if not answers:
+    if not answers and cfg.agent.reward_name in REWARDS:  # a reward of the user's own may not need one
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
     fields = {k: v for k, v in row.items() if k != data.context_key}
     source = str(row.get("data_source") or row.get("source") or "default")

@@ -121,7 +121,7 @@ class Demonstration:
 
 
 def skill_stream(
-    seed: int, shape: NeedleShape, mix: PolicyMix, split: Split = "train", hard: float = 0.3
+    seed: int, shape: NeedleShape, mix: PolicyMix, split: Split = "train", hard: float = 0.3, recall: float = 0.0
 ) -> Iterator[Demonstration]:
     """Endless single-turn examples that teach the skill (read, find, copy, format) but a poor memory policy.
 
@@ -131,6 +131,9 @@ def skill_stream(
     rng = random.Random(f"skill:{seed}")
     while True:
         facts = max(2, shape.facts_per_chunk + rng.randint(-2, 2))
+        if recall and rng.random() < recall:
+            yield _recall(rng, facts, split)
+            continue
         hops = 2 if rng.random() < 0.25 else 1
         yield _skill(rng, NeedleShape(1, facts, hops, hard), mix, split)
 
@@ -161,6 +164,14 @@ def _skill(rng: random.Random, shape: NeedleShape, mix: PolicyMix, split: Split)
     else:
         response = rng.choice(facts).rstrip(".")
     return Demonstration(asked, " ".join(facts), memory, f" {response}")
+
+
+def _recall(rng: random.Random, count: int, split: Split) -> Demonstration:
+    """Repeat a section's facts in another order: a look-up per fact, so a model learns to look up much sooner."""
+    first = rng.choice(names(split))
+    pool = similar_names(first, split) if rng.random() < 0.5 else names(split)
+    facts = [holds(name, rng.choice(values(split))) for name in rng.sample(pool, count)]
+    return Demonstration("Write what matters", " ".join(facts), NOTHING, " " + " ".join(rng.sample(facts, len(facts))))
 
 
 def _junk_memory(rng: random.Random, split: Split) -> str:

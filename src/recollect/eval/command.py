@@ -126,7 +126,7 @@ def answer_question(name: str, document: Path, question: str, settings: list[str
     with console.progress("sections read, about", max(1, about)) as advance:
         reader.advance = advance
         answer = asyncio.run(_answer(collector, task, reader))
-    if not reader.sections_read:
+    if not reader.sections_read and cfg.agent.agent_type == "recurrent":
         raise BadInput(f"the document {document} holds no text")
     for section, memory in reader.changes:
         console.say(f"memory after section {section}: {memory}")

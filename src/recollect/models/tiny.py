@@ -113,6 +113,9 @@ def build_tokenizer() -> Any:
     return tokenizer
 
 
+SCRATCH = {"scratch": (256, 4, 4), "scratch_small": (128, 4, 2)}  # name → width, layers, heads
+
+
 def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4) -> Any:
     """The embedded model's shape."""
     from transformers import Qwen3Config

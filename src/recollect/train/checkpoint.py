@@ -50,7 +50,7 @@ def names(folder: Path, kind: str) -> list[str]:
 def prune(folder: Path, kind: str, keep: int, spare: tuple[str, ...] = ()) -> None:
     """Delete all but the newest ``keep`` checkpoints of a kind, and those to spare."""
     found = names(folder, kind)
-    for name in found[: len(found) - keep]:
+    for name in found[: max(0, len(found) - keep)]:
         if name not in spare:
             remove_tree(folder / name)
 

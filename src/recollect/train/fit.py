@@ -146,7 +146,7 @@ class Fit:
             phase = "rl" if cfg.trainer.total_training_steps else "base"
             progress.held_out[phase] = accuracy(own).accuracy
             self.run.log({"step": progress.step, **_validation_row(own)})
-            self.run.save_trajectories("final", groups)
+            self.run.save_trajectories("evaluation", groups)
         progress.seconds["eval"] += time.monotonic() - start
         progress.seconds["total"] += time.monotonic() - self.began
         return write_report(self.run, cfg, progress, lengths, groups)

@@ -89,6 +89,10 @@ class Learner:
         self.updates += 1
         return {"grad_norm": norm if finite else 0.0, "lr": lr, "skipped_updates": float(not finite)}
 
+    def skip(self) -> None:
+        """Pass over an update that has no gradient; the learning rate's schedule goes on."""
+        self.updates += 1
+
     def state(self) -> dict[str, Any]:
         """Everything but the weights that a resumed run needs."""
         return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}

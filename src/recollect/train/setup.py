@@ -15,7 +15,7 @@ from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config, Optim
 from recollect.models.load import context_window, load_config, load_model, load_tokenizer
-from recollect.models.tiny import save_scratch
+from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine
 from recollect.session import Binding
 from recollect.train.device import pick_device, pick_dtype, thread_counts
@@ -50,13 +50,13 @@ class Parts:
 
 @contextmanager
 def starting_model(cfg: Config) -> Iterator[str]:
-    """The model that the run starts from; ``scratch`` is made anew from the seed."""
+    """The model that the run starts from; ``scratch`` and ``scratch_small`` are made anew from the seed."""
     path = cfg.actor_rollout_ref.model.path
-    if path != "scratch":
+    if path not in SCRATCH:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
-        save_scratch(Path(folder), cfg.trainer.seed)
+        save_scratch(Path(folder), cfg.trainer.seed, *SCRATCH[path])
         yield folder
 
 

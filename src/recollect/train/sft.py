@@ -32,7 +32,7 @@ from recollect.session import Binding
 from recollect.train import checkpoint
 from recollect.train.learner import Learner
 from recollect.train.skill import SkillBatches
-from recollect.types import BadInput, Message, Sample, Sampling
+from recollect.types import BadInput, Completion, Message, Sample, Sampling, Trajectory, Turn
 
 
 class ExpertBatches:
@@ -75,11 +75,16 @@ def stored_samples(source: Path, min_reward: float) -> list[Sample]:
     for i, row in enumerate(Run(source).trajectories()):
         if row["reward"] is None or row["reward"] < min_reward:
             continue
-        for turn in row["turns"]:
-            if turn["trainable"]:
-                prompt, ids = turn["prompt_ids"], turn["ids"]
-                mask = [False] * len(prompt) + [True] * len(ids)
-                samples.append(Sample(prompt + ids, mask, [0.0] * len(mask), i, i))
+        turns = [
+            Turn(
+                turn["role"],
+                tuple(turn["prompt_ids"]),
+                Completion(tuple(turn["ids"]), (), turn["stop"], turn["version"], turn["text"]),
+                turn["trainable"],
+            )
+            for turn in row["turns"]
+        ]
+        samples += trajectory_samples(Trajectory(row["task_id"], row["sample"], turns), i, i, supervised=True)
     return samples
 
 

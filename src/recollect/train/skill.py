@@ -40,7 +40,8 @@ class SkillBatches:
             raise IndexError(index)
         limits, needle = self.cfg.recurrent.memory.config, self.cfg.data.needle
         shape = NeedleShape(facts_per_chunk=needle.facts_per_chunk)
-        stream = skill_stream(self.cfg.trainer.seed * 1_000_003 + index, shape, PolicyMix())
+        seed = self.cfg.trainer.seed * 1_000_003 + index
+        stream = skill_stream(seed, shape, PolicyMix(), recall=needle.recall)
         demos = list(islice(stream, self.cfg.sft.batch_size))
         sequences, masks = [], []
         stop = self.renderer.stop_ids[0]

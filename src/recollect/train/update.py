@@ -66,7 +66,9 @@ def policy_update(
             terms = Terms(on_device(weight), advantage, old, ref, sampler)
             if only_advantage:  # sequences without advantage have no gradient: they need not be computed
                 members = [r for r in members if advantages_N[batch.trajectories_E[batch.offsets[r]]] != 0]
-            if members:
+            if not members:
+                learner.skip()
+            else:
                 rows.append(_one_update(learner, batch.packs(members, budget), terms, batch.temperature, cfg))
     keys = rows[0].keys() if rows else ()
     return {k: float(np.mean([r[k] for r in rows])) for k in keys} | {"updates": float(len(rows))}

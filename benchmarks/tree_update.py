@@ -1,0 +1,120 @@
+"""The policy update on prefix trees against the same update row by row, on the demo's own batch.
+
+The samples of a task share the long beginning of every prompt. Packed as trees, what they share goes through the model
+once. This collects one real step of the recipe `needle` and makes the update both ways: as the trainer does, and with
+every sequence a chain of its own (no sharing, equal sequences not merged) in the same token budgets. The loss is the
+same function of the same tokens, so the gradients have to agree; that is checked in float32 before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from recollect.algos.advantage import ADVANTAGES
+from recollect.algos.batch import Batch, build_batch
+from recollect.compose import compose
+from recollect.config import Config, Optim
+from recollect.data.tasks import TaskStream
+from recollect.rollout import Collector
+from recollect.train.device import pick_dtype
+from recollect.train.learner import Learner
+from recollect.train.setup import Parts, build
+from recollect.train.update import policy_update
+from recollect.types import Sampling
+
+TARGET = 2.0
+STILL = Optim(lr=0.0, weight_decay=0.0)  # the optimizer does its work, the weights stay where they are
+
+
+class Recorder(Learner):
+    """A learner that keeps the gradients of an update instead of applying them."""
+
+    def step(self) -> dict[str, float]:
+        self.gradient = torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None]).clone()
+        self.optimizer.zero_grad()
+        return {"grad_norm": float(self.gradient.norm())}
+
+
+def collect(cfg: Config, parts: Parts) -> tuple[Batch, np.ndarray]:
+    """The batch and the advantages of the recipe's first step."""
+    rollout = cfg.actor_rollout_ref.rollout
+    sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, cfg.data.max_response_length)
+    collector = Collector(cfg, parts.roles())
+    groups = asyncio.run(collector.collect(TaskStream(cfg).take(0), rollout.n, sampling, "step-0"))
+    batch, rewards_N, groups_N = build_batch(groups)
+    return batch, ADVANTAGES[cfg.algorithm.adv_estimator](rewards_N, groups_N)
+
+
+def row_by_row(batch: Batch) -> Batch:
+    """The same batch with every sequence a group of its own, so that nothing is shared or merged."""
+    return replace(batch, groups=np.arange(len(batch.sequences)))
+
+
+def update(learner: Learner, batch: Batch, advantages_N: np.ndarray, cfg: Config) -> dict[str, float]:
+    """One update, as the trainer makes it."""
+    return policy_update(learner, None, batch, advantages_N, cfg.actor_rollout_ref.actor, 1)
+
+
+def check_gradients(parts: Parts, batches: dict[str, Batch], advantages_N: np.ndarray, cfg: Config) -> float:
+    """The relative difference between the two gradients in float32; it must be rounding error."""
+    recorder = Recorder(parts.learner.model, STILL, 1, torch.float32, threads=parts.learner.threads)
+    gradients = []
+    for batch in batches.values():
+        update(recorder, batch, advantages_N, cfg)
+        gradients.append(recorder.gradient)
+    difference = float((gradients[0] - gradients[1]).norm() / gradients[1].norm())
+    assert difference < 1e-4, f"the gradients differ by {difference:.2e}"
+    return difference
+
+
+def best_seconds(
+    learner: Learner, batches: dict[str, Batch], advantages_N: np.ndarray, cfg: Config, repeats: int
+) -> dict[str, tuple[float, int]]:
+    """For each batch the best seconds of an update and the tokens it computed; the batches take turns."""
+    best = {name: (float("inf"), 0) for name in batches}
+    for repetition in range(1 + repeats):
+        for name, batch in batches.items():
+            start = time.perf_counter()
+            made = update(learner, batch, advantages_N, cfg)
+            if repetition:
+                best[name] = min(best[name], (time.perf_counter() - start, int(made["tokens_computed"])))
+    return best
+
+
+def main() -> None:
+    """Print seconds and the ratio, in the trainer's own compute type and in float32."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions; the best counts")
+    parser.add_argument("--threads", type=int, default=0, help="0: as the trainer chooses")
+    parser.add_argument("--dtypes", nargs="+", default=["auto", "float32"], choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("overrides", nargs="*", help="key=value of the recipe needle")
+    args = parser.parse_args()
+    disable_progress_bar()
+    cfg = compose("needle", [*args.overrides, "trainer.device=cpu", f"trainer.threads={args.threads}"])
+    parts = build(cfg, STILL, 1)
+    batch, advantages_N = collect(cfg, parts)
+    batches = {"trees": batch, "rows": row_by_row(batch)}
+    print(f"{len(batch.sequences)} sequences, {sum(map(len, batch.sequences))} tokens, {batch.entries} trained on")
+    print(f"gradients agree to {check_gradients(parts, batches, advantages_N, cfg):.1e} (float32)", flush=True)
+    for name in args.dtypes:
+        dtype = pick_dtype(name, "cpu")
+        learner = Learner(parts.learner.model, STILL, 1, dtype, threads=parts.learner.threads)
+        found = best_seconds(learner, batches, advantages_N, cfg, args.repeats)
+        (fast, few), (slow, many) = found["trees"], found["rows"]
+        verdict = "ok" if slow >= TARGET * fast else "MISSED"
+        print(
+            f"{str(dtype)[6:]:<9} {learner.threads} thr  trees {fast:.2f} s ({few} tokens)  rows {slow:.2f} s "
+            f"({many} tokens)  {slow / fast:.2f}× (≥ {TARGET:g}× {verdict})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
