@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recollect.algos.packed import Packed
+from recollect.algos.packed import Packed, pack
+from recollect.algos.tree import build_tree
 from recollect.models.attention import using
+from recollect.types import BadInput
 
 CHUNK_LOGITS = 1 << 25  # logits computed at a time: 128 MiB of float32
 
 
 def hidden_states(model: Any, packed: Packed) -> Tensor:
     """[nodes, width]: the body's output for every node of the trees."""
-    body = model.get_base_model().base_model if hasattr(model, "peft_config") else model.base_model
     with using(packed.plan):
-        out = body(input_ids=packed.tokens.unsqueeze(0), position_ids=packed.positions.unsqueeze(0), use_cache=False)
+        out = model.base_model(
+            input_ids=packed.tokens.unsqueeze(0), position_ids=packed.positions.unsqueeze(0), use_cache=False
+        )
     return out.last_hidden_state[0]
 
 
@@ -34,6 +38,20 @@ def _token_statistics(
     logprob = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z
     entropy = log_z - (torch.softmax(logits, -1) * logits).sum(-1)
     return logprob, entropy
+
+
+@torch.no_grad()
+def check_head(model: Any) -> None:
+    """Refuse an architecture whose logits are more than its head over its hidden states (known: soft-capping)."""
+    ids = np.arange(3, 11)
+    packed = pack([build_tree([0], [ids])], [np.arange(8) > 0], [0]).to(next(model.parameters()).device)
+    logprob, _ = logprobs_and_entropy(model.eval(), packed)
+    with using(packed.plan):
+        logits = model(packed.tokens[None], position_ids=packed.positions[None], use_cache=False).logits[0]
+    expected = logits[:-1].float().log_softmax(-1).gather(-1, packed.targets[:, None])[:, 0]
+    if not torch.allclose(logprob, expected, atol=1e-2):
+        kind = model.config.model_type
+        raise BadInput(f"{kind} models scale their logits in a way that recollect does not know; it cannot train them")
 
 
 def logprobs_and_entropy(

@@ -19,6 +19,7 @@ from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine
 from recollect.session import Binding
 from recollect.train.device import pick_device, pick_dtype, thread_counts
+from recollect.train.forward import check_head
 from recollect.train.learner import Learner
 from recollect.types import BadInput, Message
 
@@ -100,6 +101,7 @@ def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question:
     renderer = Renderer(tokenizer)
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, torch.float32, device)
+    check_head(model)
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     if cfg.actor_rollout_ref.model.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
