@@ -221,7 +221,7 @@ def test_every_rule_fires(text: str, words: str) -> None:
 
 
 def test_the_rule_on_facts_names_the_value_that_was_given() -> None:
-    with pytest.raises(BadInput, match="data.needle.facts_per_chunk=1 "):
+    with pytest.raises(BadInput, match=r"data\.needle\.facts_per_chunk=1 "):
         compose("needle", ["data.needle.hops=2", "data.needle.facts_per_chunk=1"])
     compose("needle", ["data.needle.hops=2", "data.needle.facts_per_chunk=2"])
 

@@ -16,7 +16,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
     [
         *("recollect.types", "recollect.config", "recollect.check", "recollect.compose", "recollect.plugins"),
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
-        *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console"),
+        *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
     ["recollect.train", "recollect.eval"],

@@ -51,15 +51,30 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
     Run.start(config(tmp_path / "run"))
     with pytest.raises(BadInput, match=r"another configuration \(trainer.seed is 0 there and 3 here\)"):
         Run.start(config(tmp_path / "run", seed=3))
-    changed = config(tmp_path / "run", total_training_steps=999, save_freq=1, max_ckpt_to_keep=9, threads=3)
-    changed.evaluation.lengths = [1]
-    Run.start(changed)  # none of these changes what a run computes
-    assert from_yaml((tmp_path / "run" / "config.yaml").read_text()).trainer.total_training_steps == 40
+    other = config(tmp_path / "run")
+    other.data.needle.hops = 2
+    with pytest.raises(BadInput, match=r"data\.needle\.hops"):
+        Run.start(other)
+    Run.start(config(tmp_path / "run", save_freq=1, max_ckpt_to_keep=9))  # these do not change what a run computes
+    assert from_yaml((tmp_path / "run" / "config.yaml").read_text()).trainer.save_freq == 1  # the latest is stored
+
+
+def test_a_run_may_become_longer_unless_that_bends_its_schedule(tmp_path: Path) -> None:
+    for schedule in ("constant", "linear"):
+        short, long = (config(tmp_path / schedule, total_training_steps=steps) for steps in (40, 60))
+        for cfg in (short, long):
+            cfg.actor_rollout_ref.actor.optim.lr_scheduler_type = schedule
+        Run.start(short)
+        if schedule == "constant":
+            Run.start(long)
+            continue
+        with pytest.raises(BadInput, match="total_training_steps is 40 there and 60 here"):
+            Run.start(long)
 
 
 def test_a_used_directory_is_refused_when_asked(tmp_path: Path) -> None:
     Run.start(config(tmp_path / "run", resume_mode="disable"))
-    with pytest.raises(BadInput, match="already in use and trainer.resume_mode=disable"):
+    with pytest.raises(BadInput, match=r"already in use and trainer\.resume_mode=disable"):
         Run.start(config(tmp_path / "run", resume_mode="disable"))
 
 

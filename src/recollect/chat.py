@@ -20,9 +20,13 @@ class Renderer:
         self.tokenizer = tokenizer
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput("the tokenizer has no chat template; add one to its folder (chat_template.jinja)")
-        special = sorted({str(t) for t in tokenizer.all_special_tokens if len(str(t)) > 1}, key=len, reverse=True)
+        known = [str(t) for t in tokenizer.all_special_tokens]
+        known += [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+        special = sorted({t for t in known if len(t) > 1}, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, special))) if special else None
-        self.stop_ids = self._stop_ids()
+        self.end_id = self._end_of_turn()
+        eos = tokenizer.eos_token_id
+        self.stop_ids = (self.end_id,) if eos in (None, self.end_id) else (self.end_id, int(eos))
 
     def _text(self, messages: Sequence[Message], generate: bool) -> str:
         rows = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
@@ -56,13 +60,10 @@ class Renderer:
         is closed first, with tokens that count as prompt.
         """
         closing, following = self._after_assistant(new)
-        ids = list(prompt) + list(sampled)
-        closed = bool(sampled) and sampled[-1] in self.stop_ids
-        if closed:
-            first = self.encode(closing)
-            tail = first[first.index(sampled[-1]) + 1 :] if sampled[-1] in first else []
-            return ids + tail + self.encode(following)
-        return ids + self.encode(closing) + self.encode(following)
+        closing_ids = self.encode(closing)
+        if sampled and sampled[-1] in closing_ids and sampled[-1] in self.stop_ids:  # it closed its turn itself
+            closing_ids = closing_ids[closing_ids.index(sampled[-1]) + 1 :]
+        return [*prompt, *sampled, *closing_ids, *self.encode(following)]
 
     def _after_assistant(self, new: Sequence[Message]) -> tuple[str, str]:
         """What the template writes to close an assistant turn, and what it writes for the messages after it."""
@@ -75,12 +76,11 @@ class Renderer:
             raise BadInput("the chat template rewrites earlier turns; use one that only appends")
         return closing, after[len(before) :]
 
-    def _stop_ids(self) -> tuple[int, ...]:
-        ids = [self.tokenizer.eos_token_id]
+    def _end_of_turn(self) -> int:
+        """The token that the template closes an assistant's turn with, else the tokenizer's end token."""
         mark = "\u2402recollect\u2403"
         text = self._text([Message("user", "a"), Message("assistant", mark)], False)
         closing = self.encode(text[text.rindex(mark) + len(mark) :])
         special = set(self.tokenizer.all_special_ids)
-        if closing and closing[0] in special:
-            ids.append(closing[0])
-        return tuple(dict.fromkeys(i for i in ids if i is not None))
+        special |= {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        return int(closing[0] if closing and closing[0] in special else self.tokenizer.eos_token_id)

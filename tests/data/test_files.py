@@ -158,12 +158,15 @@ def test_text_that_is_not_unicode_is_refused_or_can_be_tokenised(tmp_path: Path,
     """JSON can spell half of a surrogate pair, which no tokenizer takes."""
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "Who?", "context": "mira \\ud83d kolu", "answer": "mira"}\n')
+    refused: str | None = None
     try:
         (task,) = load_tasks(Config(), [str(path)])
     except BadInput as error:
-        assert "line 1" in str(error)
-    else:
+        refused = str(error)
+    if refused is None:
         tokenizer.backend_tokenizer.encode(task.context)
+    else:
+        assert "line 1" in refused
 
 
 def test_agents_without_documents_need_no_context() -> None:

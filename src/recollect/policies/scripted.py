@@ -19,5 +19,5 @@ class Scripted:
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """What the function says, as ids that end like the model's own turns do."""
         text = self.respond(self.renderer.decode(prompt_ids))
-        ids = (*self.renderer.encode(text), self.renderer.stop_ids[0])[: sampling.max_tokens]
+        ids = (*self.renderer.encode(text), self.renderer.end_id)[: sampling.max_tokens]
         return Completion(ids, (), "stop", self.version, text)

@@ -101,7 +101,7 @@ def conversation_sample(messages: Sequence[Message], renderer: Renderer, index: 
         prompt = renderer.extend(ids, sampled, pending) if ids else renderer.prompt(pending)
         seen = prompt[len(ids) + len(sampled) :] if ids else prompt
         mask += [True] * len(sampled) + [False] * len(seen)
-        sampled = [*renderer.encode(message.content), renderer.stop_ids[-1]]
+        sampled = [*renderer.encode(message.content), renderer.end_id]
         ids, pending = prompt, []
     ids, mask = ids + sampled, mask + [True] * len(sampled)
     return Sample(ids, mask, [0.0] * len(ids), index, index)

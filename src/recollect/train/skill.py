@@ -44,7 +44,7 @@ class SkillBatches:
         stream = skill_stream(seed, shape, PolicyMix(), recall=needle.recall)
         demos = list(islice(stream, self.cfg.sft.batch_size))
         sequences, masks = [], []
-        stop = self.renderer.stop_ids[0]
+        stop = self.renderer.end_id
         for i, demo in enumerate(demos):
             layout = "memory_first" if i % 5 == 0 else "chunk_first"  # so that both can be trained from the base
             prompt = self.renderer.prompt([Message("user", demonstration_text(demo, limits.style, layout))])
