@@ -1,4 +1,4 @@
-"""The command line as a user meets it: commands that work, and bad input with one line, exit code 2, nothing written."""
+"""The command line as a user meets it: commands that work; bad input with one line, exit code 2, nothing written."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from recollect.algos.batch import build_batch
 from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.rollout import Collector, as_score, failures, first_failure
+from recollect.rewards.call import as_score
+from recollect.rollout import Collector, failures, first_failure
 from recollect.run import trajectory_rows
 from recollect.session import Binding, Conversation, Session
 from recollect.types import BadInput, Completion, Group, Message, Sampling, Score, Task, Trajectory, Turn

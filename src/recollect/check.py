@@ -35,8 +35,13 @@ def _problems(cfg: Config) -> Iterator[str]:
     for place, optim in ((f"{policy}.optim", actor.optim), ("sft.optim", cfg.sft.optim)):
         yield from _known(f"{place}.name", optim.name, ["adamw", "muon"])
         yield from _known(f"{place}.lr_scheduler_type", optim.lr_scheduler_type, ["constant", "linear", "cosine"])
-        if optim.lr < 0:
+        if not optim.lr >= 0:
             yield f"{place}.lr={optim.lr} must not be negative"
+        if len(optim.betas) != 2 or not all(0 <= b < 1 for b in optim.betas):
+            yield f"{place}.betas={list(optim.betas)} must be two numbers in [0, 1)"
+    for place, sampling in ((engine, rollout), (f"{engine}.val_kwargs", rollout.val_kwargs)):
+        if not 0 < sampling.top_p <= 1:
+            yield f"{place}.top_p={sampling.top_p} must be in (0, 1]"
     positive = {
         f"{memory}.chunk_size": limits.chunk_size,
         f"{memory}.max_prompt_length": limits.max_prompt_length,
@@ -49,13 +54,16 @@ def _problems(cfg: Config) -> Iterator[str]:
         f"{engine}.val_kwargs.n": rollout.val_kwargs.n,
         f"{policy}.ppo_max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
         f"{policy}.ppo_epochs": actor.ppo_epochs,
+        f"{policy}.grad_clip": actor.grad_clip,
+        f"{engine}.val_kwargs.temperature": rollout.val_kwargs.temperature,
+        **{f"evaluation.lengths[{i}]": n for i, n in enumerate(cfg.evaluation.lengths)},
+        **{f"evaluation.tasks[{i}]": n for i, n in enumerate(cfg.evaluation.tasks)},
         "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": (
             cfg.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu
         ),
         "data.train_batch_size": cfg.data.train_batch_size,
         "data.max_response_length": cfg.data.max_response_length,
         "data.needle.chunks": needle.chunks,
-        "data.needle.facts_per_chunk": needle.facts_per_chunk - needle.hops + 1,
         "data.needle.start_chunks": needle.start_chunks,
         "agent.max_concurrency": cfg.agent.max_concurrency,
         "agent.timeout_s": cfg.agent.timeout_s,
@@ -64,14 +72,38 @@ def _problems(cfg: Config) -> Iterator[str]:
         "trainer.max_ckpt_to_keep": cfg.trainer.max_ckpt_to_keep,
     }
     for key, value in positive.items():
-        if value <= 0:
+        if not value > 0:
             yield f"{key}={value} must be positive"
-    if limits.max_chunks < 0:
-        yield f"{memory}.max_chunks={limits.max_chunks} must not be negative"
+    not_negative = {
+        f"{memory}.max_chunks": limits.max_chunks,
+        f"{policy}.clip_ratio": actor.clip_ratio,
+        f"{policy}.ppo_mini_batch_size": actor.ppo_mini_batch_size,
+        f"{policy}.entropy_coeff": actor.entropy_coeff,
+        f"{policy}.kl_loss_coef": actor.kl_loss_coef,
+        "trainer.total_training_steps": cfg.trainer.total_training_steps,
+        "trainer.threads": cfg.trainer.threads,
+        "data.val_batch_size": cfg.data.val_batch_size,
+        "sft.steps": cfg.sft.steps,
+        "sft.workers": cfg.sft.workers,
+    }
+    for key, value in not_negative.items():
+        if not value >= 0:
+            yield f"{key}={value} must not be negative"
+    shares = {
+        "data.needle.similar": needle.similar,
+        "data.needle.val_similar": needle.val_similar,
+        "data.needle.recall": needle.recall,
+        "agent.max_failure_rate": cfg.agent.max_failure_rate,
+    }
+    for key, value in shares.items():
+        if not 0 <= value <= 1:
+            yield f"{key}={value} must be between 0 and 1"
+    if needle.facts_per_chunk < needle.hops:
+        yield f"data.needle.facts_per_chunk={needle.facts_per_chunk} must be at least {needle.hops}"
     if needle.hops not in (1, 2):
         yield f"data.needle.hops={needle.hops} must be 1 or 2"
     mini, batch = actor.ppo_mini_batch_size, cfg.data.train_batch_size
-    if mini < 0 or mini > batch:
+    if mini > batch:
         yield f"{policy}.ppo_mini_batch_size={mini} is larger than data.train_batch_size={batch}"
     if mini and batch % mini:
         yield f"data.train_batch_size={batch} is not a multiple of {policy}.ppo_mini_batch_size={mini}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,18 @@ def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] |
     cfg = _merge(cfg, tree, f"recipe {recipe}" if recipe else "the recipe")
     for key, value in _parse(overrides):
         if key in variants:
-            choices = variants[key]
+            choices = {str(name): tree for name, tree in variants[key].items()}
             if str(value) not in choices:
                 raise BadInput(f"{key}={value}: known are {', '.join(map(str, choices))}")
             cfg = _merge(cfg, choices[str(value)] or {}, f"{key}={value}")
     for key, value in _parse(overrides):
         if key not in variants:
             _set(cfg, key, value)
-    return checked(OmegaConf.to_object(cfg))  # type: ignore[arg-type]
+    try:
+        made = OmegaConf.to_object(cfg)
+    except OmegaConfBaseException as error:
+        raise BadInput(str(error).splitlines()[0]) from None
+    return checked(made)  # type: ignore[arg-type]
 
 
 def to_yaml(cfg: Config) -> str:
@@ -94,6 +99,7 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
+@cache
 def known_keys() -> list[str]:
     """Every key of the tree."""
     return list(flatten(OmegaConf.structured(Config)))
@@ -124,6 +130,8 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
             key, _, value = text.partition("=")
             out.append((key.lstrip("+~"), value))
             continue
+        if override.is_delete() or override.is_sweep_override():
+            raise BadInput(f"'{text}': keys are set to one value; deleting keys and sweeps over values are not known")
         out.append((override.key_or_group, override.value()))
     return out
 
@@ -131,6 +139,8 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
 def _set(cfg: Any, key: str, value: Any) -> None:
     if key not in known_keys():
         raise BadInput(_unknown(key))
+    if value == "???":
+        raise BadInput(f"{key}=???: give it a value")
     current = OmegaConf.select(cfg, key)
     if OmegaConf.is_list(current) and not isinstance(value, list):
         value = [value]

@@ -24,7 +24,7 @@ def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Cal
             f"{key}={name} is unknown; {hint}known: {', '.join(registry)}, or module:function, or file.py:function"
         )
     place, _, attribute = name.rpartition(":")
-    module = _from_file(Path(place), key) if place.endswith(".py") else _from_module(place, key)
+    module = _from_file(Path(place).expanduser(), key) if place.endswith(".py") else _from_module(place, key)
     function = getattr(module, attribute, None)
     if not callable(function):
         raise BadInput(f"{key}={name}: {place} has no function {attribute}")
@@ -36,8 +36,8 @@ def _from_module(name: str, key: str) -> Any:
         sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise BadInput(f"{key}: module {name} cannot be imported: {error}") from None
+    except Exception as error:
+        raise BadInput(f"{key}: module {name} cannot be imported: {type(error).__name__}: {error}") from None
 
 
 def _from_file(path: Path, key: str) -> Any:

@@ -7,19 +7,18 @@ counted in the metrics.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from recollect.agents import AGENTS
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards import REWARDS
+from recollect.rewards.call import call
 from recollect.session import Binding, Session
-from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Score, Task, Trajectory
+from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
 
+REWARD_THREADS = 32  # rewards of the user's own that run at once
 AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
 
 
@@ -34,6 +33,7 @@ class Collector:
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS
         self.on_done = on_done or (lambda trajectory: None)
+        self.scoring = asyncio.Semaphore(cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS)
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
@@ -52,67 +52,39 @@ class Collector:
     ) -> None:
         session = Session(task, trajectory, self.roles, sampling, key)
         async with gate:
-            try:
-                async with asyncio.timeout(self.cfg.agent.timeout_s):
-                    trajectory.answer = str(await self.agent(task, session, self.cfg))
-                trajectory.stop = trajectory.stop or "answered"
-            except TimeoutError:
-                trajectory.failure = Failure("timeout", f"no answer within {self.cfg.agent.timeout_s:g} s")
-            except Exception as error:
-                kind: FailureKind = "policy" if session.generating else "agent"
-                trajectory.failure = Failure(kind, f"{type(error).__name__}: {error}")
+            trajectory.failure = await self._guarded(self._solve(task, session), session)
         if trajectory.failure is None:
-            await self._score(task, trajectory)
-        else:
+            async with self.scoring:
+                trajectory.failure = await self._guarded(self._score(task, trajectory), None)
+        if trajectory.failure is not None:
             trajectory.stop = "failed"
         self.on_done(trajectory)
 
+    async def _solve(self, task: Task, session: Session) -> None:
+        session.trajectory.answer = str(await self.agent(task, session, self.cfg))
+        session.trajectory.stop = session.trajectory.stop or "answered"
+
     async def _score(self, task: Task, trajectory: Trajectory) -> None:
+        trajectory.score = await call(self.reward, task, trajectory, self.builtin_reward)
+
+    async def _guarded(self, work: Awaitable[None], session: Session | None) -> Failure | None:
+        """The one error boundary: whatever goes wrong in an agent (or, without a session, a reward) is a Failure."""
+        what, seconds = ("answer", self.cfg.agent.timeout_s) if session else ("reward", self.cfg.agent.reward_timeout_s)
+        kind: FailureKind = "agent" if session else "reward"
         try:
-            async with asyncio.timeout(self.cfg.agent.reward_timeout_s):
-                value = await self._call_reward(task, trajectory)
-            trajectory.score = as_score(value)
-        except TimeoutError:
-            trajectory.failure = Failure("reward", f"no reward within {self.cfg.agent.reward_timeout_s:g} s")
+            async with asyncio.timeout(seconds) as deadline:
+                await work
+        except asyncio.CancelledError as error:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            return Failure(kind, f"cancelled from inside: {error}")
         except Exception as error:
-            trajectory.failure = Failure("reward", f"{type(error).__name__}: {error}")
-
-    async def _call_reward(self, task: Task, trajectory: Trajectory) -> Any:
-        known: dict[str, Any] = {
-            **task.fields,
-            "answer": trajectory.answer,
-            "task": task,
-            "trajectory": trajectory,
-        }
-        parameters = inspect.signature(self.reward).parameters
-        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            arguments = known
-        else:
-            missing = [name for name, p in parameters.items() if name not in known and p.default is p.empty]
-            if missing:
-                raise ValueError(f"the reward wants {missing[0]}; there are {', '.join(known)}")
-            arguments = {name: known[name] for name in parameters if name in known}
-        if self.builtin_reward:
-            return self.reward(**arguments)
-        if inspect.iscoroutinefunction(self.reward):
-            return await self.reward(**arguments)
-        return await asyncio.to_thread(self.reward, **arguments)
-
-
-def as_score(value: Any) -> Score:
-    """A Score from what a reward returned: a number, a bool, a dict with ``reward`` and named parts, or a Score."""
-    if isinstance(value, Score):
-        score = value
-    elif isinstance(value, Mapping):
-        if "reward" not in value:
-            raise ValueError("a reward returned a dict without 'reward'")
-        parts = {k: float(v) for k, v in value.items() if k != "reward" and isinstance(v, int | float)}
-        score = Score(float(value["reward"]), parts)
-    else:
-        score = Score(float(value))
-    if not math.isfinite(score.total):
-        raise ValueError(f"the reward is {score.total}")
-    return score
+            if deadline.expired() and isinstance(error, TimeoutError):
+                return Failure("timeout" if session else "reward", f"no {what} within {seconds:g} s")
+            if session is not None and error is session.policy_error:
+                kind = "policy"
+            return Failure(kind, f"{type(error).__name__}: {error}")
+        return None
 
 
 def failures(groups: Sequence[Group]) -> Counter[str]:

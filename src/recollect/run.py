@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ class Run:
         config = run.path / "config.yaml"
         if run.path.exists() and not run.path.is_dir():
             raise BadInput(f"the run directory {run.path} is a file")
-        if run.path.is_dir() and any(run.path.iterdir()):
+        if run.path.is_dir() and any(p.suffix != ".tmp" for p in run.path.iterdir()):
             if not config.is_file():
                 raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
             longer = cfg.actor_rollout_ref.actor.optim.lr_scheduler_type == "constant"
@@ -67,7 +68,7 @@ class Run:
     def log(self, row: dict[str, Any]) -> None:
         """Append one row of metrics."""
         with self.metrics_path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(dump(row) + "\n")
 
     def metrics_size(self) -> int:
         """Bytes of metrics so far."""
@@ -76,7 +77,7 @@ class Run:
     def truncate_metrics(self, size: int) -> None:
         """Drop the rows written after a checkpoint; the resumed run writes them again."""
         if self.metrics_path.exists():
-            os.truncate(self.metrics_path, size)
+            os.truncate(self.metrics_path, min(size, self.metrics_size()))
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete rows of metrics."""
@@ -92,7 +93,7 @@ class Run:
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
         """Write trajectories under a name (training: ``step-N``), replacing an earlier try at the same."""
-        lines = "".join(json.dumps(row) + "\n" for row in trajectory_rows(groups))
+        lines = "".join(dump(row) + "\n" for row in trajectory_rows(groups))
         data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
         write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
 
@@ -103,12 +104,28 @@ class Run:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file of the run."""
-        write_atomic(self.path / name, json.dumps(value, indent=2) + "\n")
+        write_atomic(self.path / name, dump(value, indent=2) + "\n")
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the run, None if there is none."""
         path = self.path / name
         return json.loads(path.read_text()) if path.is_file() else None
+
+
+def dump(value: Any, indent: int | None = None) -> str:
+    """JSON that every program reads: numbers that are not finite become null."""
+
+    def finite(x: Any) -> Any:
+        if isinstance(x, float):
+            return x if math.isfinite(x) else None
+        if isinstance(x, dict):
+            return {k: finite(v) for k, v in x.items()}
+        return [finite(v) for v in x] if isinstance(x, list | tuple) else x
+
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
 def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:

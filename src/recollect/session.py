@@ -58,7 +58,7 @@ class Session:
             sampling,
             key,
         )
-        self.generating = False  # True while a policy is at work, so that a failure can name it
+        self.policy_error: Exception | None = None  # the last error of a policy, so that a failure can name it
         self.asked = 0  # generations so far; the noise of each depends on its number
 
     def binding(self, role: str) -> Binding:
@@ -88,9 +88,12 @@ class Session:
             key=f"{self.key}/{self.asked}",
             keep=isinstance(prompt, Conversation),
         )
-        self.generating, self.asked = True, self.asked + 1
-        done = await bound.policy.generate(ids, sampling)
-        self.generating = False
+        self.asked += 1
+        try:
+            done = await bound.policy.generate(ids, sampling)
+        except Exception as error:
+            self.policy_error = error
+            raise
         if isinstance(prompt, Conversation):
             prompt.sampled = list(done.ids)
         self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature))

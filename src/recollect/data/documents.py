@@ -18,7 +18,7 @@ import numpy as np
 from recollect.types import BadInput
 
 PIECE = 1 << 16  # characters tokenised at a time
-_SENTENCE_END = re.compile(r"[.!?…。！？]['\")\]]*(?=\s)|\n(?=\s*\S)")
+_SENTENCE_END = re.compile(r"(?:[.!?…。！？]|\A)['\")\]]*(?=\s)|\n")
 
 Offsets = Callable[[str], np.ndarray]  # text → [tokens, 2] start and end character of each token
 
@@ -109,7 +109,7 @@ def _cut(text: str, offsets: Offsets, size: int, split: str, final: bool) -> Ite
             if final and text[begin:].strip():
                 yield begin, len(text)
             return
-        stop = int(starts[last])
+        stop = min(int(starts[last]), int(spans[last - 1, 1]))
         fitting = ends[(ends > begin) & (ends <= spans[last - 1, 1])] if len(ends) else ends
         if len(fitting):
             stop = int(fitting[-1])

@@ -85,16 +85,29 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     context = row.get(data.context_key)
     if cfg.agent.agent_type == "recurrent" and (not isinstance(context, str) or not context.strip()):
         problem = "an empty document" if data.context_key in row else "no document"
+        if context is not None and not isinstance(context, str):
+            problem = f"not text but a {type(context).__name__}"
         raise BadInput(f"{place}: {problem} under data.context_key={data.context_key}; it has {', '.join(row)}")
     truth: Any = row.get(data.answer_key, row.get("answers"))
     if truth is None and isinstance(row.get("reward_model"), Mapping):
         truth = row["reward_model"].get("ground_truth")
     answers = [truth] if isinstance(truth, str | int | float) else list(truth or [])
+    answers = [a for a in answers if a is not None and str(a).strip()]
     if not answers and cfg.agent.reward_name in REWARDS:  # a reward of the user's own may not need one
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
     fields = {k: v for k, v in row.items() if k != data.context_key}
     source = str(row.get("data_source") or row.get("source") or "default")
-    return Task(str(row.get("id", index)), question, context, tuple(map(str, answers)), source, fields)
+    text = context if context is None else sound(context)
+    return Task(str(row.get("id", index)), sound(question), text, tuple(sound(str(a)) for a in answers), source, fields)
+
+
+def sound(text: str) -> str:
+    """A text without half characters (lone surrogates), which JSON can hold and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
@@ -107,7 +120,7 @@ def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
         raise BadInput(f"no tasks in {', '.join(map(str, paths))}: the data is empty")
     seen: set[str] = set()
     for i, task in enumerate(tasks):
-        if task.id in seen:
+        while task.id in seen:
             task.id = f"{task.id}#{i}"
         seen.add(task.id)
     return tasks

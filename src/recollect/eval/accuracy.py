@@ -26,7 +26,7 @@ def wilson(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
     """Wilson's 95 % interval of a success rate."""
     if n == 0:
         return 0.0, 1.0
-    p = successes / n
+    p = min(1.0, max(0.0, successes / n))
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -35,6 +35,11 @@ def wilson(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
 def accuracy(groups: Sequence[Group]) -> Accuracy:
     """Mean reward over tasks (each the mean of its samples; a failed sample counts 0), with its interval."""
     scores = [sum(t.reward if t.valid else 0.0 for t in g.trajectories) / max(1, len(g.trajectories)) for g in groups]
-    total = sum(scores)
-    low, high = wilson(total, len(scores))
-    return Accuracy(total / max(1, len(scores)), low, high, len(scores))
+    total, n = sum(scores), len(scores)
+    mean = total / max(1, n)
+    if all(0 <= s <= 1 for s in scores):
+        low, high = wilson(total, n)
+    else:  # a reward of another scale: the normal interval of its mean
+        half = 1.96 * math.sqrt(sum((s - mean) ** 2 for s in scores) / max(1, n - 1) / n)
+        low, high = mean - half, mean + half
+    return Accuracy(mean, low, high, n)
