@@ -45,12 +45,13 @@ def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> 
 
 def held_out_bars(path: Path, held_out: dict[str, float | None]) -> None:
     """Held-out success before and after each phase."""
-    names = {"base": "base model", "sft": "after SFT", "rl": "after RL"}
-    shown = {names[k]: v for k, v in held_out.items() if v is not None}
+    phases = {"base": ("base model", GREY), "sft": ("after SFT", ORANGE), "rl": ("after RL", BLUE)}
+    shown = [(*phases[k], v) for k, v in held_out.items() if v is not None]
+    names, colours, rates = zip(*shown, strict=True)
     figure, axes = _figure(4.6)
-    bars = axes.bar(list(shown), list(shown.values()), color=[GREY, ORANGE, BLUE][-len(shown) :], width=0.55)
+    bars = axes.bar(names, rates, color=colours, width=0.55)
     axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)
-    axes.set(ylim=(0, 1.08), ylabel="success", title="Never-seen names and values")
+    axes.set(ylim=(0, 1.08), ylabel="success", title="Held-out tasks")
     _save(figure, path)
 
 
