@@ -29,7 +29,7 @@ def wilson(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
     p = min(1.0, max(0.0, successes / n))
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))  # rounding must not leave p outside
 
 
 def accuracy(groups: Sequence[Group]) -> Accuracy:
