@@ -38,7 +38,12 @@ def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> 
         value += 0.3 * (reward - value)
         running.append(value)
     axes.plot(steps, running, color=BLUE, linewidth=2, label="running mean")
-    axes.set(xlabel="RL step", ylabel="mean reward", ylim=(min(0.0, *rewards), max(1.02, *rewards)), title="Reward while training")
+    axes.set(
+        xlabel="RL step",
+        ylabel="mean reward",
+        ylim=(min(0.0, *rewards), max(1.02, *rewards)),
+        title="Reward while training",
+    )
     axes.legend(frameon=False, loc="lower right")
     _save(figure, path)
 

@@ -119,7 +119,10 @@ class SharedPart:
 
 
 class RowsAttention:
-    """Attention of some rows' new tokens (all have ``width`` of them, padded) over what they share and own."""
+    """Attention of some rows' new tokens (all have ``width`` of them, padded) over what they share and own.
+
+    One instance serves all layers of a step: indices and masks are made once.
+    """
 
     def __init__(
         self, cache: Cache, shared: SharedPart | None, first: int, owned: Tensor, width: int, fresh: Tensor
@@ -130,25 +133,17 @@ class RowsAttention:
         self.rows = rows
         self.span = int((owned + fresh).max())  # longest own part, new tokens included
         step = torch.arange(width, device=device)
-        key = torch.arange(self.span, device=device)
         self.query_own = owned[:, None] + step  # [rows, width] place of each query among the row's own tokens
         self.base = shared.lengths if shared is not None else torch.zeros_like(owned)
-        self.own_mask = key <= self.query_own[:, :, None]  # [rows, width, span]
         real = (step < fresh[:, None]).reshape(-1)
         self.flat = real.nonzero().squeeze(-1)  # real tokens among rows × width
         self.slot = (torch.arange(rows, device=device) + first).repeat_interleave(width)[self.flat]
         self.spot = self.query_own.reshape(-1)[self.flat]
         self.dense = len(self.flat) == rows * width
+        self._masks: dict[tuple[int, int | None], tuple[Tensor, Tensor | None]] = {}
 
     def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
         heads, _, dim = q.shape
@@ -162,57 +157,70 @@ class RowsAttention:
         else:
             padded = q.new_zeros(rows * width, heads, dim)
             padded[self.flat] = q.transpose(0, 1)
-        # [rows, kv, heads per kv × width, dim]
+        # the query heads that read one key head stand side by side: [rows, kv, heads per kv × width, dim]
         query = padded.view(rows, width, kv, heads // kv, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv, -1, dim)
-        own_keys, own_values = (
-            keys[self.first : last, :, : self.span],
-            values[self.first : last, :, : self.span],
-        )
-        own = query @ own_keys.transpose(-1, -2)
-        parts = [self._mask(own, self.own_mask, scale, softcap, window, self.base[:, None])]
-        shared = self.shared
-        if shared is not None:
-            stacked = shared.stack.keys[layer][:, :, : shared.longest]
-            grouped = query.new_zeros(stacked.shape[0] * shared.most, *query.shape[1:])
+        own_mask, shared_mask = self._mask(heads // kv, window, q.dtype)
+        own_keys, own_values = keys[self.first : last, :, : self.span], values[self.first : last, :, : self.span]
+        out, total = partial_attention(query, own_keys, own_values, own_mask, scale, softcap)
+        if self.shared is not None and shared_mask is not None:
+            shared = self.shared
+            stack_keys = shared.stack.keys[layer][:, :, : shared.longest]
+            stack_values = shared.stack.values[layer][:, :, : shared.longest]
+            grouped = query.new_zeros(len(stack_keys) * shared.most, *query.shape[1:])
             grouped[shared.place] = query
-            grouped = _fold(grouped, shared.most)
-            scores = _unfold(grouped @ stacked.transpose(-1, -2), shared.most)[shared.place]
-            seen = torch.arange(scores.shape[-1], device=q.device) < shared.lengths[:, None]
-            mask = seen[:, None].expand(-1, width, -1)
-            parts.insert(0, self._mask(scores, mask, scale, softcap, window, None))
-        probs = torch.softmax(torch.cat(parts, -1), -1).to(q.dtype)
-        out = probs[..., -self.span :] @ own_values
-        if shared is not None:
-            weights = probs[..., : -self.span]
-            stacked = shared.stack.values[layer][:, :, : shared.longest]
-            grouped = weights.new_zeros(stacked.shape[0] * shared.most, *weights.shape[1:])
-            grouped[shared.place] = weights
-            out = out + _unfold(_fold(grouped, shared.most) @ stacked, shared.most)[shared.place]
+            seen, weight = partial_attention(
+                _fold(grouped, shared.most), stack_keys, stack_values, shared_mask, scale, softcap
+            )
+            seen = _unfold(seen, shared.most)[shared.place]
+            weight = _unfold(weight.unsqueeze(-1), shared.most)[shared.place].squeeze(-1)
+            share = torch.sigmoid(weight - total).unsqueeze(-1)  # two softmaxes merged by their normalisers
+            out = torch.lerp(out.float(), seen.float(), share).to(q.dtype)
         out = out.view(rows, kv, heads // kv, width, dim).permute(0, 3, 1, 2, 4).reshape(rows * width, heads, dim)
         return out if self.dense else out[self.flat]
 
-    def _mask(
-        self,
-        scores: Tensor,
-        mask: Tensor,
-        scale: float,
-        softcap: float | None,
-        window: int | None,
-        base: Tensor | None,
-    ) -> Tensor:
-        """Scaled float32 scores with what a query may not see at minus infinity."""
-        scores = scores.float() * scale
-        if softcap is not None:
-            scores = softcap * torch.tanh(scores / softcap)
-        if window is not None:
-            position = torch.arange(mask.shape[-1], device=mask.device)
-            place = position if base is None else position + base
-            query = self.query_own + self.base[:, None]
-            mask = mask & (query[:, :, None] - place[..., None, :] < window)
-        rows, width, span = mask.shape
-        groups = scores.shape[2] // width
-        blocked = ~mask[:, None, None].expand(rows, 1, groups, width, span).reshape(rows, 1, groups * width, span)
-        return scores.masked_fill(blocked, float("-inf"))
+    def _mask(self, groups: int, window: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Additive masks of the own part [rows, 1, groups × width, span] and of the shared part."""
+        if (groups, window) not in self._masks:
+            query = self.query_own[:, :, None]
+            key = torch.arange(self.span, device=query.device)
+            own = key <= query
+            if window is not None:
+                own &= query - key < window
+            seen = None
+            if self.shared is not None:
+                shared = self.shared
+                key = torch.arange(shared.longest, device=query.device)
+                seen = (key < shared.lengths[:, None, None]).expand(-1, self.width, -1)
+                if window is not None:
+                    seen = seen & (query + self.base[:, None, None] - key < window)
+                room = seen.new_zeros(len(shared.stack.index) * shared.most, 1, groups * self.width, shared.longest)
+                room[shared.place] = seen.repeat(1, groups, 1)[:, None]
+                seen = _additive(_fold(room, shared.most), dtype)
+            self._masks[groups, window] = _additive(own.repeat(1, groups, 1)[:, None], dtype), seen
+        return self._masks[groups, window]
+
+
+BLOCKED = -1e30  # finite, so that a row which sees nothing of a part gets weight 0 there and not NaN
+
+
+def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, BLOCKED)
+
+
+def partial_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, softcap: float | None
+) -> tuple[Tensor, Tensor]:
+    """Attention over a part of the keys, and the log of its normaliser [batch, heads, queries] in float32."""
+    if q.device.type == "cpu" and softcap is None:
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, False, attn_mask=mask, scale=scale
+        )
+    scores = (q @ k.transpose(-1, -2)).float() * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores + mask
+    total = scores.logsumexp(-1)
+    return torch.exp(scores - total.unsqueeze(-1)).to(q.dtype) @ v, total
 
 
 def _fold(x: Tensor, most: int) -> Tensor:
