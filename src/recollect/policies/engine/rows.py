@@ -19,7 +19,10 @@ from recollect.policies.engine.request import Request
 
 
 class Cache:
-    """Keys and values of all rows, per layer [slots, kv heads, capacity, dim]."""
+    """Keys [slots, kv heads, dim, capacity] and values [slots, kv heads, capacity, dim] of all rows, per layer.
+
+    Keys lie with their tokens last: decoding multiplies them by a few queries, which is fastest that way around.
+    """
 
     def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layers, self.heads, self.dim, self.dtype, self.device = layers, heads, dim, dtype, device
@@ -31,24 +34,23 @@ class Cache:
         """Room for so many rows of so many tokens; the first ``used`` rows keep what they hold."""
         if slots <= self.slots and capacity <= self.capacity:
             return
-        slots = max(slots, self.slots) if slots <= self.slots else _round(slots, 16)
-        capacity = max(capacity, self.capacity) if capacity <= self.capacity else _round(capacity, 64)
-        shape = (slots, self.heads, capacity, self.dim)
-        for tensors in (self.keys, self.values):
-            for layer in range(self.layers):
-                fresh = torch.zeros(shape, dtype=self.dtype, device=self.device)
-                if layer < len(tensors):
-                    fresh[:used, :, : self.capacity] = tensors[layer][:used]
-                    tensors[layer] = fresh
-                else:
-                    tensors.append(fresh)
-        self.slots, self.capacity = slots, capacity
+        held = self.capacity
+        self.slots = self.slots if slots <= self.slots else _round(slots, 16)
+        self.capacity = self.capacity if capacity <= self.capacity else _round(capacity, 64)
+        make = lambda *shape: torch.zeros(self.slots, self.heads, *shape, dtype=self.dtype, device=self.device)
+        keys = [make(self.dim, self.capacity) for _ in range(self.layers)]
+        values = [make(self.capacity, self.dim) for _ in range(self.layers)]
+        for new, old in zip(keys, self.keys, strict=False):
+            new[:used, :, :, :held] = old[:used]
+        for new, old in zip(values, self.values, strict=False):
+            new[:used, :, :held] = old[:used]
+        self.keys, self.values = keys, values
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
-        for tensors in (self.keys, self.values):
-            for tensor in tensors:
-                tensor[target, :, :length] = tensor[source, :, :length]
+        for keys, values in zip(self.keys, self.values, strict=True):
+            keys[target, :, :, :length] = keys[source, :, :, :length]
+            values[target, :, :length] = values[source, :, :length]
 
     def free(self) -> None:
         """Give all memory back."""
@@ -147,21 +149,20 @@ class RowsAttention:
     ) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
         heads, _, dim = q.shape
-        kv = k.shape[0]
+        kv, rows, width, last = k.shape[0], self.rows, self.width, self.first + self.rows
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.slot, :, self.spot] = k.transpose(0, 1)
+        keys[self.slot, :, :, self.spot] = k.transpose(0, 1)
         values[self.slot, :, self.spot] = v.transpose(0, 1)
-        rows, width, last = self.rows, self.width, self.first + self.rows
-        if self.dense:
-            padded = q.transpose(0, 1)
-        else:
-            padded = q.new_zeros(rows * width, heads, dim)
-            padded[self.flat] = q.transpose(0, 1)
         # the query heads that read one key head stand side by side: [rows, kv, heads per kv × width, dim]
-        query = padded.view(rows, width, kv, heads // kv, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv, -1, dim)
+        query = self._padded(q).view(rows, width, kv, heads // kv, dim).permute(0, 2, 3, 1, 4)
+        query = query.reshape(rows, kv, -1, dim)
         own_mask, shared_mask = self._mask(heads // kv, window, q.dtype)
-        own_keys, own_values = keys[self.first : last, :, : self.span], values[self.first : last, :, : self.span]
-        out, total = partial_attention(query, own_keys, own_values, own_mask, scale, softcap)
+        if width == 1:  # decoding
+            scores = (query @ keys[self.first : last, :, :, : self.span]).float().mul_(scale)
+            out, total = _normalised(scores, own_mask, values[self.first : last, :, : self.span], softcap)
+        else:  # joining: all that a row owns is new
+            new = [self._padded(x).view(rows, width, kv, dim).transpose(1, 2) for x in (k, v)]
+            out, total = partial_attention(query, new[0], new[1], own_mask, scale, softcap)
         if self.shared is not None and shared_mask is not None:
             shared = self.shared
             stack_keys = shared.stack.keys[layer][:, :, : shared.longest]
@@ -177,6 +178,14 @@ class RowsAttention:
             out = torch.lerp(out.float(), seen.float(), share).to(q.dtype)
         out = out.view(rows, kv, heads // kv, width, dim).permute(0, 3, 1, 2, 4).reshape(rows * width, heads, dim)
         return out if self.dense else out[self.flat]
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """[heads, tokens, dim] → [rows × width, heads, dim]."""
+        if self.dense:
+            return x.transpose(0, 1)
+        room = x.new_zeros(self.rows * self.width, x.shape[0], x.shape[2])
+        room[self.flat] = x.transpose(0, 1)
+        return room
 
     def _mask(self, groups: int, window: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Additive masks of the own part [rows, 1, groups × width, span] and of the shared part."""
@@ -215,12 +224,17 @@ def partial_attention(
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, False, attn_mask=mask, scale=scale
         )
-    scores = (q @ k.transpose(-1, -2)).float() * scale
+    return _normalised((q @ k.transpose(-1, -2)).float() * scale, mask, v, softcap)
+
+
+def _normalised(scores: Tensor, mask: Tensor, v: Tensor, softcap: float | None) -> tuple[Tensor, Tensor]:
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    scores = scores + mask
-    total = scores.logsumexp(-1)
-    return torch.exp(scores - total.unsqueeze(-1)).to(q.dtype) @ v, total
+    scores += mask
+    top = scores.amax(-1, keepdim=True)
+    weights = torch.exp(scores.sub_(top))
+    total = weights.sum(-1, keepdim=True)
+    return (weights.to(v.dtype) @ v).div_(total), (total.log_() + top).squeeze(-1)
 
 
 def _fold(x: Tensor, most: int) -> Tensor:

@@ -22,7 +22,7 @@ def sample(
         probs = _truncate(probs, top_p, top_k)
     total = probs.cumsum(-1)
     drawn = (total < (uniforms * total[:, -1]).unsqueeze(-1)).sum(-1).clamp(max=logits.shape[-1] - 1)
-    ids = torch.where(greedy, logits.argmax(-1), drawn)
+    ids = torch.where(greedy, logits.argmax(-1), drawn) if bool(greedy.any()) else drawn
     return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 
 

@@ -129,7 +129,7 @@ class Scheduler:
 
     def _copy_row(self, target: Prefix, row: int, start: int, end: int) -> None:
         for layer in range(self.cache.layers):
-            target.keys[layer][:, start:end] = self.cache.keys[layer][row, :, : end - start]
+            target.keys[layer][:, start:end] = self.cache.keys[layer][row, :, :, : end - start].transpose(1, 2)
             target.values[layer][:, start:end] = self.cache.values[layer][row, :, : end - start]
         target.done = end
 
