@@ -1,7 +1,7 @@
 """One micro-batch as tensors: prefix trees side by side in one flat sequence.
 
-Linear layers see the flat sequence. Attention sees the trees, padded to similar sizes in a few buckets, so its cost
-grows with the trees and not with the square of the batch.
+Linear layers see the flat sequence. Attention sees the trees cut into segments that do not branch, each with the path
+from its root as keys, padded to similar sizes in a few buckets: it computes what rows of their own would, no more.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ BUCKET_FILL = 0.7  # a tree joins a bucket when it fills at least this share of 
 
 @dataclass(slots=True)
 class Bucket:
-    """Trees of similar size: where their tokens are in the flat sequence, and who may see whom."""
+    """Segments of similar shape: runs of nodes without a branch, each with the whole path from its root."""
 
-    index: Tensor  # [trees, length] flat position, padding repeats the tree's first
-    end: Tensor  # [trees, length] see Tree.end, within the tree
-    positions: Tensor  # [trees, length]
-    chain: bool  # nothing branches: plain causal attention
+    queries: Tensor  # [segments, q length] flat place of each of its nodes, padding repeats the first
+    keys: Tensor  # [segments, k length] flat place of the path that ends with it, padded likewise
+    before: Tensor  # [segments] nodes of the path before the segment
+    causal: bool  # segments that start at a root: plain causal attention
     _masks: dict[int | None, Tensor] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> Tensor | None:
-        """[trees, 1, length, length], True where attention is allowed; None for plain causal."""
-        if self.chain and window is None:
+        """[segments, 1, q length, k length], True where attention is allowed; None for plain causal."""
+        if self.causal and window is None:
             return None
         if window not in self._masks:
-            i = torch.arange(self.index.shape[1], device=self.index.device)
-            allowed = (i[None, None, :] <= i[None, :, None]) & (i[None, :, None] < self.end[:, None, :])
+            device = self.queries.device
+            query = self.before[:, None] + torch.arange(self.queries.shape[1], device=device)
+            key = torch.arange(self.keys.shape[1], device=device)
+            allowed = key <= query[:, :, None]
             if window is not None:
-                allowed &= self.positions[:, :, None] - self.positions[:, None, :] < window
-            allowed |= torch.eye(len(i), dtype=torch.bool, device=i.device)  # padding attends to itself: no NaN
+                allowed &= query[:, :, None] - key < window
+                allowed[..., 0] |= ~allowed.any(-1)  # padding must see something: no NaN
             self._masks[window] = allowed[:, None]
         return self._masks[window]
 
@@ -48,27 +50,21 @@ class TreePlan:
     """Attention within the trees of a micro-batch (see recollect.models.attention)."""
 
     buckets: list[Bucket]
-    inverse: Tensor  # where each flat token is in the buckets, laid out one after the other
+    inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
 
     def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
         outs = []
         for bucket in self.buckets:
-            n, length = bucket.index.shape
-            flat = bucket.index.reshape(-1)
-            parts = [x[flat].view(n, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v)]
+            parts = [
+                x.index_select(0, index.reshape(-1)).view(*index.shape, x.shape[1], x.shape[2]).transpose(1, 2)
+                for x, index in ((q, bucket.queries), (k, bucket.keys), (v, bucket.keys))
+            ]
             out = sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale, softcap)
-            outs.append(out.transpose(1, 2).reshape(n * length, q.shape[1], -1))
-        return torch.cat(outs)[self.inverse]
+            outs.append(out.transpose(1, 2).reshape(-1, q.shape[1], q.shape[2]))
+        return torch.cat(outs).index_select(0, self.inverse)
 
 
 @dataclass(slots=True)
@@ -92,7 +88,7 @@ class Packed:
         if str(device) == "cpu":
             return self
         move = lambda t: t.to(device, non_blocking=True)
-        buckets = [Bucket(move(b.index), move(b.end), move(b.positions), b.chain) for b in self.plan.buckets]
+        buckets = [Bucket(move(b.queries), move(b.keys), move(b.before), b.causal) for b in self.plan.buckets]
         plan = TreePlan(buckets, move(self.plan.inverse))
         tokens, positions, parents, targets, entry_target, entry = (
             move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
@@ -125,27 +121,50 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
     )
 
 
+def segments(tree: Tree) -> list[tuple[int, int, np.ndarray]]:
+    """(first node, nodes, path that ends with it) of every run of nodes without a branch, covering the tree once."""
+    out, covered = [], 0
+    for path in tree.paths:  # depth-first: a path adds the nodes after those that are covered
+        start = int(np.searchsorted(path, covered))
+        cuts = start + 1 + np.flatnonzero(np.diff(tree.end[path[start:]]))  # the subtree shrinks after a branch
+        for first, last in zip([start, *cuts], [*cuts, len(path)], strict=True):
+            if last > first:
+                out.append((int(path[first]), int(last - first), path[:last]))
+        covered = max(covered, int(path[-1]) + 1)
+    return out
+
+
 def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
-    order = sorted(range(len(trees)), key=lambda i: -trees[i].size)
-    shelves: list[list[int]] = []
-    for i in order:
-        if not shelves or trees[i].size < BUCKET_FILL * trees[shelves[-1][0]].size:
+    runs = [
+        (start + first, count, start + path)
+        for tree, start in zip(trees, starts, strict=False)
+        for first, count, path in segments(tree)
+    ]
+    runs.sort(key=lambda run: (run[1] != len(run[2]), -len(run[2]), -run[1]))
+    shelves: list[list[tuple[int, int, np.ndarray]]] = []
+    for run in runs:
+        head = shelves[-1][0] if shelves else None
+        if (
+            head is None
+            or (run[1] == len(run[2])) != (head[1] == len(head[2]))
+            or len(run[2]) < BUCKET_FILL * len(head[2])
+        ):
             shelves.append([])
-        shelves[-1].append(i)
+        shelves[-1].append(run)
     buckets = []
     inverse = np.empty(int(starts[-1]), np.int64)
     base = 0
     for shelf in shelves:
-        n, length = len(shelf), trees[shelf[0]].size
-        index, end, positions = (np.zeros((n, length), np.int64) for _ in range(3))
-        for row, i in enumerate(shelf):
-            size, start = trees[i].size, starts[i]
-            index[row] = start
-            index[row, :size] = np.arange(start, start + size)
-            end[row, :size] = trees[i].end
-            positions[row, :size] = trees[i].positions
-            inverse[start : start + size] = base + row * length + np.arange(size)
-        base += n * length
-        chain = all(trees[i].chain for i in shelf)
-        buckets.append(Bucket(torch.from_numpy(index), torch.from_numpy(end), torch.from_numpy(positions), chain))
+        width, span = max(count for _, count, _ in shelf), max(len(path) for _, _, path in shelf)
+        queries = np.empty((len(shelf), width), np.int64)
+        keys = np.empty((len(shelf), span), np.int64)
+        for row, (first, count, path) in enumerate(shelf):
+            queries[row], keys[row] = first, path[0]
+            queries[row, :count] = np.arange(first, first + count)
+            keys[row, : len(path)] = path
+            inverse[first : first + count] = base + row * width + np.arange(count)
+        base += len(shelf) * width
+        before = np.array([len(path) - count for _, count, path in shelf])
+        causal = shelf[0][1] == len(shelf[0][2])
+        buckets.append(Bucket(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(before), causal))
     return TreePlan(buckets, torch.from_numpy(inverse))
