@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)  # every run tries the same cases …
+settings.register_profile("fuzz", derandomize=False)  # … unless RECOLLECT_FUZZ asks for new ones
+settings.load_profile("fuzz" if os.environ.get("RECOLLECT_FUZZ") else "same")
 
 
 @pytest.fixture(scope="session", autouse=True)

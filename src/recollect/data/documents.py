@@ -110,7 +110,7 @@ def _cut(text: str, offsets: Offsets, size: int, split: str, final: bool) -> Ite
                 yield begin, len(text)
             return
         stop = min(int(starts[last]), int(spans[last - 1, 1]))
-        fitting = ends[(ends > begin) & (ends <= spans[last - 1, 1])] if len(ends) else ends
+        fitting = ends[(ends > begin) & (ends <= stop)] if len(ends) else ends
         if len(fitting):
             stop = int(fitting[-1])
         elif stop <= begin:  # one character made of more tokens than a section holds
