@@ -26,7 +26,7 @@ def mse(logp: Tensor, ref: Tensor) -> Tensor:
 def low_var_kl(logp: Tensor, ref: Tensor) -> Tensor:
     """k3: e^d − d − 1 with d = ref − logp; unbiased and never negative."""
     d = (ref - logp).clamp(-20, 20)
-    return (torch.exp(d) - d - 1).clamp(-10, 10)
+    return (torch.expm1(d) - d).clamp(-10, 10)
 
 
 KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
