@@ -29,11 +29,6 @@ class Tree:
     def size(self) -> int:
         return len(self.tokens)
 
-    @property
-    def chain(self) -> bool:
-        """True when nothing branches, so that the mask is plainly causal."""
-        return bool((self.end == len(self.tokens)).all())
-
 
 def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
     """The prefix tree of some sequences (any number of roots is allowed)."""
