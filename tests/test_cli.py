@@ -15,7 +15,7 @@ FAST = [
     "data.train_batch_size=2",
     "actor_rollout_ref.rollout.n=2",
     "data.needle.chunks=2",
-    "data.val_batch_size=4",
+    "data.val_max_samples=4",
     "evaluation.lengths=[1,2]",
     "evaluation.tasks=[4,2]",
     "trainer.total_training_steps=2",
@@ -108,7 +108,7 @@ def test_quiet_prints_no_progress(finished: Path) -> None:
 
 def test_sft_alone_and_from_a_runs_trajectories(finished: Path, small_model: Path, tmp_path: Path) -> None:
     model = f"actor_rollout_ref.model.path={small_model}"
-    common = [model, "sft.steps=3", "sft.batch_size=6", "data.needle.chunks=2", "data.val_batch_size=4"]
+    common = [model, "sft.steps=3", "sft.batch_size=6", "data.needle.chunks=2", "data.val_max_samples=4"]
     for i, data in enumerate(("expert", "skill", str(finished))):
         out = tmp_path / str(i)
         done = recollect("sft", "needle", f"trainer.default_local_dir={out}", f"sft.data={data}", *common)
@@ -181,7 +181,7 @@ BAD = {
     "no document": (["data.train_files=nodoc.json"], "context"),
     "document of zero length": (["data.train_files=zero.json"], "empty document"),
     "chunk_size of zero": (["recurrent.memory.config.chunk_size=0"], "chunk_size=0 must be positive"),
-    "chunk larger than the window": (["recurrent.memory.config.chunk_size=5000"], "window of 4096"),
+    "chunk larger than the window": (["recurrent.memory.config.chunk_size=20000"], "window of 4096"),
     "not a model folder": (["actor_rollout_ref.model.path=."], "config.json"),
     "no model folder": (["actor_rollout_ref.model.path=./nothing"], "no model folder"),
     "wrong type": (["trainer.seed=abc"], "trainer.seed"),

@@ -230,7 +230,6 @@ CANNOT_WORK = [
     "evaluation.lengths=[1,4,0,64,256]",  # fails only after all of the training
     "evaluation.tasks=[256,0,8,8,8]",  # silently becomes 256
     "trainer.total_training_steps=-1",
-    "data.val_batch_size=-1",  # drops the last task, or all of them
     "actor_rollout_ref.rollout.temperature=nan",
     f"{ACTOR}.optim.lr=nan",
     "agent.timeout_s=nan",

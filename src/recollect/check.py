@@ -19,7 +19,7 @@ def _problems(cfg: Config) -> Iterator[str]:
     actor, rollout, needle = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout, cfg.data.needle
     limits = cfg.recurrent.memory.config
     memory, policy, engine = "recurrent.memory.config", "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    yield from _known("recurrent.enable", cfg.recurrent.enable, ["memory"])
+    yield from _known("recurrent.enable", cfg.recurrent.enable or "null", ["memory", "null"])
     yield from _known(f"{memory}.split", limits.split, ["token", "sentence"])
     yield from _known(f"{memory}.layout", limits.layout, ["chunk_first", "memory_first"])
     yield from _known(f"{memory}.style", limits.style, ["instruct", "plain"])
@@ -80,9 +80,8 @@ def _problems(cfg: Config) -> Iterator[str]:
         f"{policy}.ppo_mini_batch_size": actor.ppo_mini_batch_size,
         f"{policy}.entropy_coeff": actor.entropy_coeff,
         f"{policy}.kl_loss_coef": actor.kl_loss_coef,
-        "trainer.total_training_steps": cfg.trainer.total_training_steps,
+        "trainer.total_training_steps": cfg.trainer.total_training_steps or 0,
         "trainer.threads": cfg.trainer.threads,
-        "data.val_batch_size": cfg.data.val_batch_size,
         "sft.steps": cfg.sft.steps,
         "sft.workers": cfg.sft.workers,
     }

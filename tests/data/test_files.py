@@ -248,7 +248,7 @@ def test_validation_tasks(tmp_path: Path) -> None:
     assert held_out(cfg) == []  # made-up documents say nothing about the user's own
     cfg.data.val_files = [write(tmp_path / "val.jsonl", many(7))]
     assert len(held_out(cfg)) == 7
-    cfg.data.val_batch_size = 3
+    cfg.data.val_max_samples = 3
     assert [t.id for t in held_out(cfg)] == ["row0", "row1", "row2"]
 
 

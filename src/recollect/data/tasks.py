@@ -37,6 +37,15 @@ class TaskStream:
                 f"{cfg.data.train_batch_size}"
             )
 
+    def steps(self) -> int:
+        """How many steps the run has: those asked for, or whole passes over the data."""
+        trainer = self.cfg.trainer
+        if trainer.total_training_steps is not None:
+            return trainer.total_training_steps
+        if not self.rows:
+            raise BadInput("made-up documents have no end: set trainer.total_training_steps")
+        return trainer.total_epochs * (len(self.rows) // self.cfg.data.train_batch_size)
+
     def take(self, step: int) -> list[Task]:
         """The tasks of step ``step`` (from 0)."""
         size, seed = self.cfg.data.train_batch_size, self.cfg.trainer.seed
@@ -53,12 +62,13 @@ class TaskStream:
 
 def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[Task]:
     """Validation tasks: from data.val_files, else made-up documents of never-seen names and values."""
+    limit = cfg.data.val_max_samples
     if cfg.data.val_files:
         rows = load_tasks(cfg, cfg.data.val_files)
-        return rows[: cfg.data.val_batch_size or None]
+        return rows[: limit if limit >= 0 else None]
     if cfg.data.train_files:
         return []
-    size = count or cfg.data.val_batch_size or 256
+    size = count or (limit if limit >= 0 else 256)
     shape = shape_of(cfg, cfg.data.needle.chunks * multiple, held_out=True)
     return [make_task(7_777, i, "held_out", shape) for i in range(size)]
 

@@ -128,7 +128,7 @@ def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 
         num_attention_heads=heads,
         num_key_value_heads=2,
         head_dim=width // heads,
-        max_position_embeddings=4096,
+        max_position_embeddings=16384,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,

@@ -35,9 +35,10 @@ class Fit:
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
         stream, self.val_tasks = TaskStream(cfg), held_out(cfg)
+        self.total = cfg.trainer.total_training_steps = stream.steps()
         actor = cfg.actor_rollout_ref.actor
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
-        self.updates = cfg.trainer.total_training_steps * per_step * actor.ppo_epochs
+        self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         parts = build(cfg, actor.optim, self.updates, max(questions, key=len))
         collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
@@ -52,7 +53,7 @@ class Fit:
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
         done = self.run.read_json("report.json")
-        if done is not None and done["steps"] == self.cfg.trainer.total_training_steps:
+        if done is not None and done["steps"] == self.total:
             self.console.say(f"{self.run.path} is complete; this is its report")
             return dict(done)
         with self._interruptible():
@@ -109,7 +110,7 @@ class Fit:
 
     def _reinforce(self) -> None:
         cfg, progress = self.cfg, self.progress
-        total = cfg.trainer.total_training_steps
+        total = self.total
         rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
         with self.console.progress("RL step", total, progress.step) as advance:
             while progress.step < total:
@@ -143,7 +144,7 @@ class Fit:
             groups = evaluate(self.collector, self.val_tasks, "val")
         if groups:
             own = groups[: cfg.evaluation.tasks[0]] if lengths else groups
-            phase = "rl" if cfg.trainer.total_training_steps else "base"
+            phase = "rl" if self.total else "base"
             progress.held_out[phase] = accuracy(own).accuracy
             self.run.log({"step": progress.step, **_validation_row(own)})
             self.run.save_trajectories("evaluation", groups)
@@ -196,10 +197,9 @@ class Fit:
             return False
         for key, value in state.items():
             setattr(self.progress, key, value)
-        if self.progress.step > self.cfg.trainer.total_training_steps:
+        if self.progress.step > self.total:
             raise BadInput(
-                f"{self.run.path} is at step {self.progress.step}, past trainer.total_training_steps="
-                f"{self.cfg.trainer.total_training_steps}"
+                f"{self.run.path} is at step {self.progress.step}, past trainer.total_training_steps={self.total}"
             )
         self.run.truncate_metrics(self.progress.metrics_size)
         if self.progress.step:
