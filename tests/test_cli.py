@@ -181,7 +181,7 @@ BAD = {
     "no document": (["data.train_files=nodoc.json"], "context"),
     "document of zero length": (["data.train_files=zero.json"], "empty document"),
     "chunk_size of zero": (["recurrent.memory.config.chunk_size=0"], "chunk_size=0 must be positive"),
-    "chunk larger than the window": (["recurrent.memory.config.chunk_size=20000"], "window of 4096"),
+    "chunk larger than the window": (["recurrent.memory.config.chunk_size=20000"], "window of 16384"),
     "not a model folder": (["actor_rollout_ref.model.path=."], "config.json"),
     "no model folder": (["actor_rollout_ref.model.path=./nothing"], "no model folder"),
     "wrong type": (["trainer.seed=abc"], "trainer.seed"),
