@@ -51,6 +51,12 @@ class TreePlan:
 
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
+    keep: Tensor | None = None
+
+    @property
+    def total(self) -> int:
+        """Flat tokens."""
+        return len(self.inverse)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None

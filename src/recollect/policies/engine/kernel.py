@@ -1,0 +1,176 @@
+"""The compiled attention of the engine's rows on CPUs: compiled once by the machine's own compiler, then reused.
+
+A step of a small model is many small operations; this does a layer's attention over rows and shared prefixes in one,
+without masks, padding or copies. Where there is no compiler the engine uses the operations of torch (rows.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Cache
+
+SOURCE = Path(__file__).with_name("kernel.cpp")
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-fopenmp")
+TASK = 16  # queries done together, at most
+_DTYPES = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}
+_NUMBERS = "heads kv dim layer slots capacity tasks window"
+_POINTERS = "q k v out keys values"
+_ARRAYS = "slot spot task row own shared place base room"
+
+
+class Job(ctypes.Structure):
+    """What the compiled function is told (mirrors Job in kernel.cpp)."""
+
+    _fields_ = (
+        [(n, ctypes.c_int64) for n in _NUMBERS.split()]
+        + [("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+        + [(n, ctypes.c_void_p) for n in _POINTERS.split()]
+        + [("fresh", ctypes.c_int64)]
+        + [(n, ctypes.c_void_p) for n in _ARRAYS.split()]
+    )
+
+
+def kernel(dtype: torch.dtype, device: torch.device) -> Any | None:
+    """The compiled function for rows of this kind, or None where there is none."""
+    library = _library() if device.type == "cpu" and dtype in _DTYPES else None
+    return library and getattr(library, _DTYPES[dtype])
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    try:
+        return compiler and ctypes.CDLL(str(_compiled(compiler)))  # type: ignore[return-value]
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _compiled(compiler: str) -> Path:
+    """The library's file, made unless an equal one was made before on an equal machine."""
+    openmp = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)  # share torch's threads
+    key = [SOURCE.read_text(), *FLAGS, compiler, str(openmp), _processor()]
+    target = _folder() / f"attention-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=target.parent) as work:
+            run = functools.partial(subprocess.run, check=True, capture_output=True, timeout=60, cwd=work)
+            run([compiler, *FLAGS, "-c", str(SOURCE), "-o", "kernel.o"])
+            run([compiler, "-shared", "kernel.o", "-o", "kernel.so", str(openmp) if openmp else "-fopenmp"])
+            (Path(work) / "kernel.so").replace(target)
+    return target
+
+
+def _folder() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="recollect-"))
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next((line for line in f if line.startswith("flags")), "")
+    except OSError:
+        return platform.processor()
+
+
+@dataclass
+class Queries:
+    """Tokens that ask, in tasks that read one prefix each."""
+
+    place: np.ndarray  # [queries] which of the flat tokens
+    row: np.ndarray  # [queries] which of the rows
+    shared: np.ndarray  # [queries]
+    task: np.ndarray  # [tasks + 1] first query of each
+    base: np.ndarray  # [tasks] address of the prefix, 0 for none
+    room: np.ndarray  # [tasks] tokens that the prefix has room for
+
+    @staticmethod
+    def of(requests: list[Request], place: np.ndarray, row: np.ndarray) -> Queries:
+        """Queries at these places for these rows, those of one prefix side by side."""
+        prefixes = {id(r.prefix): i for i, r in enumerate(requests) if r.prefix is not None}
+        group_of = np.array([i if r.prefix is None else prefixes[id(r.prefix)] for i, r in enumerate(requests)])
+        group = group_of[row]
+        order = np.argsort(group, kind="stable")
+        group = group[order]
+        starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+        sizes = np.diff(np.r_[starts, len(group)])
+        task = np.concatenate([np.arange(s, s + n, TASK) for s, n in zip(starts, sizes, strict=True)])
+        readers = [requests[g].prefix for g in group[task]]
+        return Queries(
+            place[order],
+            row[order],
+            np.array([r.shared for r in requests])[row[order]],
+            np.r_[task, len(group)],
+            np.array([0 if p is None else p.memory.data_ptr() for p in readers], np.int64),
+            np.array([0 if p is None else p.room for p in readers], np.int64),
+        )
+
+
+class CompiledRows:
+    """Attention of some rows' new tokens over what they share and own (as rows.RowsAttention)."""
+
+    def __init__(
+        self,
+        function: Any,
+        cache: Cache,
+        queries: Queries,
+        last: Queries,
+        first: int,
+        owned: np.ndarray,
+        row: np.ndarray,
+    ) -> None:
+        """``owned`` and ``row`` are for each new token: own tokens before it, and its row."""
+        self.function, self.cache = function, cache
+        self.slot, self.spot = np.ascontiguousarray(row + first), np.ascontiguousarray(owned)
+        self.jobs = [self._job(q, first) for q in (queries, last)]
+
+    def _job(self, queries: Queries, first: int) -> tuple[Job, tuple[Any, ...]]:
+        c, q = self.cache, queries
+        slots, own = q.row + first, self.spot[q.place] + 1
+        job = Job(kv=c.heads, dim=c.dim, slots=c.slots, capacity=c.capacity, tasks=len(q.base), fresh=len(self.slot))
+        arrays = {"slot": self.slot, "spot": self.spot, "task": q.task, "row": slots, "own": own, "shared": q.shared}
+        arrays |= {"place": q.place, "base": q.base, "room": q.room}
+        for name, array in arrays.items():
+            setattr(job, name, array.ctypes.data)
+        return job, tuple(arrays.values())  # the arrays must live as long as the job
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        last: bool = False,
+    ) -> Tensor:
+        """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
+        job, _ = self.jobs[last]
+        q, k, v = (x.transpose(0, 1).contiguous() for x in (q, k, v))
+        out = torch.zeros_like(q) if last else torch.empty_like(q)
+        job.heads, job.layer, job.window = q.shape[1], layer, window or 0
+        job.scale, job.softcap = scale, softcap or 0.0
+        job.q, job.k, job.v, job.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+        job.keys, job.values = self.cache.keys[layer].data_ptr(), self.cache.values[layer].data_ptr()
+        self.function(ctypes.byref(job))
+        return out
