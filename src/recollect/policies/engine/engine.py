@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import focus, using
-from recollect.policies.engine.kernel import CompiledRows, Queries, kernel
+from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Queries, kernel
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
 from recollect.policies.engine.request import Request
@@ -177,7 +177,7 @@ class Engine:
                 state.add(request)
             self._rows_changed = True
             self.stats.computed_prompt_tokens += int(lengths.sum())
-        for batch in PrefixBatch.of(reading) + PrefixRead.of(reading):
+        for batch in self._reading(reading):
             parts.append((batch, batch.size))
             tokens += batch.tokens()
             positions += batch.positions()
@@ -212,6 +212,12 @@ class Engine:
             owned = place - np.repeat(ends - lengths, lengths)
             return CompiledRows(self.kernel, self.cache, queries, last, first, owned, row)
         return self._attention(SharedPart.of(joining, self.stack), first, np.zeros_like(lengths), lengths)
+
+    def _reading(self, reading: list[tuple[Prefix, int]]) -> Sequence[CompiledReads | PrefixBatch | PrefixRead]:
+        """The attention of prefixes that are being read."""
+        if self.kernel is None:
+            return [*PrefixBatch.of(reading), *PrefixRead.of(reading)]
+        return [CompiledReads(self.kernel, self.cache, reading)] if reading else []
 
     def _attention(self, shared: SharedPart | None, first: int, owned: np.ndarray, fresh: np.ndarray) -> RowsAttention:
         return RowsAttention(self.cache, shared, first, self._tensor(owned), int(fresh.max()), self._tensor(fresh))

@@ -121,8 +121,9 @@ struct Job {  // mirrored in kernel.py
   float scale, softcap;                    // softcap 0: none
   const void *q, *k, *v;                   // [tokens, heads or kv heads, dim]; q only of the tokens that ask
   void *out, *keys, *values;               // keys [slots, kv, dim, capacity], values [slots, kv, capacity, dim]
-  int64_t fresh;                           // new tokens, to be stored first:
-  const int64_t *slot, *spot;              // [fresh] where
+  int64_t fresh, read;                     // new tokens, to be stored first; `read`: they belong to prefixes …
+  const int64_t *slot, *spot;              // [fresh] slot (or memory) and place there
+  const int64_t *into;                     // [fresh] … with room for so many tokens
   const int64_t *task;                     // [tasks + 1] first query of each task; all of one task read one prefix
   const int64_t *row, *own, *shared;       // [queries] slot, and how many own and shared tokens it sees
   const int64_t *place;                    // [queries] where it is in q and out
@@ -132,11 +133,12 @@ struct Job {  // mirrored in kernel.py
 template <class T>
 static void keep(const Job& job, int64_t i) {
   const T *k = (const T*)job.k + i * job.kv * job.dim, *v = (const T*)job.v + i * job.kv * job.dim;
+  const int64_t room = job.read ? job.into[i] : job.capacity, head = job.dim * room, all = head * job.kv;
+  T* keys = job.read ? (T*)job.slot[i] + 2 * job.layer * all : (T*)job.keys + job.slot[i] * all;
+  T* values = job.read ? keys + all : (T*)job.values + job.slot[i] * all;
   for (int64_t h = 0; h < job.kv; h++) {
-    int64_t at = (job.slot[i] * job.kv + h) * job.dim * job.capacity;
-    T *key = (T*)job.keys + at + job.spot[i], *value = (T*)job.values + at + job.spot[i] * job.dim;
-    for (int64_t d = 0; d < job.dim; d++) key[d * job.capacity] = k[h * job.dim + d];
-    memcpy(value, v + h * job.dim, job.dim * sizeof(T));
+    for (int64_t d = 0; d < job.dim; d++) keys[h * head + d * room + job.spot[i]] = k[h * job.dim + d];
+    memcpy(values + h * head + job.spot[i] * job.dim, v + h * job.dim, job.dim * sizeof(T));
   }
 }
 

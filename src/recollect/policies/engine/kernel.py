@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 
@@ -31,7 +33,7 @@ TASK = 16  # queries done together, at most
 _DTYPES = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}
 _NUMBERS = "heads kv dim layer slots capacity tasks window"
 _POINTERS = "q k v out keys values"
-_ARRAYS = "slot spot task row own shared place base room"
+_ARRAYS = "slot spot into task row own shared place base room"
 
 
 class Job(ctypes.Structure):
@@ -41,7 +43,7 @@ class Job(ctypes.Structure):
         [(n, ctypes.c_int64) for n in _NUMBERS.split()]
         + [("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
         + [(n, ctypes.c_void_p) for n in _POINTERS.split()]
-        + [("fresh", ctypes.c_int64)]
+        + [("fresh", ctypes.c_int64), ("read", ctypes.c_int64)]
         + [(n, ctypes.c_void_p) for n in _ARRAYS.split()]
     )
 
@@ -125,33 +127,21 @@ class Queries:
         )
 
 
-class CompiledRows:
-    """Attention of some rows' new tokens over what they share and own (as rows.RowsAttention)."""
+class _Compiled:
+    """A call of the compiled function for each layer of a step."""
 
-    def __init__(
-        self,
-        function: Any,
-        cache: Cache,
-        queries: Queries,
-        last: Queries,
-        first: int,
-        owned: np.ndarray,
-        row: np.ndarray,
-    ) -> None:
-        """``owned`` and ``row`` are for each new token: own tokens before it, and its row."""
+    def __init__(self, function: Any, cache: Cache, job: dict[str, Any], last: dict[str, Any]) -> None:
+        """``job`` and ``last`` give the fields of Job for most layers and for the last one."""
         self.function, self.cache = function, cache
-        self.slot, self.spot = np.ascontiguousarray(row + first), np.ascontiguousarray(owned)
-        self.jobs = [self._job(q, first) for q in (queries, last)]
+        self.jobs = [self._job(job), self._job(last)]
 
-    def _job(self, queries: Queries, first: int) -> tuple[Job, tuple[Any, ...]]:
-        c, q = self.cache, queries
-        slots, own = q.row + first, self.spot[q.place] + 1
-        job = Job(kv=c.heads, dim=c.dim, slots=c.slots, capacity=c.capacity, tasks=len(q.base), fresh=len(self.slot))
-        arrays = {"slot": self.slot, "spot": self.spot, "task": q.task, "row": slots, "own": own, "shared": q.shared}
-        arrays |= {"place": q.place, "base": q.base, "room": q.room}
-        for name, array in arrays.items():
-            setattr(job, name, array.ctypes.data)
-        return job, tuple(arrays.values())  # the arrays must live as long as the job
+    def _job(self, fields: dict[str, Any]) -> tuple[Job, list[np.ndarray]]:
+        c = self.cache
+        arrays = {k: np.ascontiguousarray(v) for k, v in fields.items() if isinstance(v, np.ndarray)}
+        job = Job(kv=c.heads, dim=c.dim, slots=c.slots, capacity=c.capacity, fresh=len(arrays["slot"]))
+        for name, value in fields.items():
+            setattr(job, name, arrays[name].ctypes.data if name in arrays else value)
+        return job, list(arrays.values())  # the arrays must live as long as the job
 
     def attend(
         self,
@@ -171,6 +161,59 @@ class CompiledRows:
         job.heads, job.layer, job.window = q.shape[1], layer, window or 0
         job.scale, job.softcap = scale, softcap or 0.0
         job.q, job.k, job.v, job.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
-        job.keys, job.values = self.cache.keys[layer].data_ptr(), self.cache.values[layer].data_ptr()
+        if self.cache.keys:
+            job.keys, job.values = self.cache.keys[layer].data_ptr(), self.cache.values[layer].data_ptr()
         self.function(ctypes.byref(job))
         return out
+
+
+class CompiledRows(_Compiled):
+    """Attention of some rows' new tokens over what they share and own (as rows.RowsAttention)."""
+
+    def __init__(
+        self,
+        function: Any,
+        cache: Cache,
+        queries: Queries,
+        last: Queries,
+        first: int,
+        spot: np.ndarray,
+        row: np.ndarray,
+    ) -> None:
+        """``spot`` and ``row`` are for each new token: own tokens before it, and its row."""
+        store = {"slot": row + first, "spot": spot}
+        super().__init__(function, cache, *(store | self._fields(q, first, spot) for q in (queries, last)))
+
+    def _fields(self, q: Queries, first: int, spot: np.ndarray) -> dict[str, Any]:
+        seen = {"row": q.row + first, "own": spot[q.place] + 1, "shared": q.shared}
+        return seen | {"tasks": len(q.base), "task": q.task, "place": q.place, "base": q.base, "room": q.room}
+
+
+class CompiledReads(_Compiled):
+    """The next tokens of some prefixes (as step.PrefixRead and step.PrefixBatch)."""
+
+    def __init__(self, function: Any, cache: Cache, reading: Sequence[tuple[Prefix, int]]) -> None:
+        self.reading, counts = reading, np.array([n for _, n in reading])
+        self.size, prefixes = int(counts.sum()), [p for p, _ in reading]
+        memory = np.array([p.memory.data_ptr() for p in prefixes], np.int64)
+        room = np.array([p.room for p in prefixes], np.int64)
+        spot, starts = np.concatenate(self.positions()), np.cumsum(counts) - counts
+        store = {"read": 1, "slot": np.repeat(memory, counts), "spot": spot, "into": np.repeat(room, counts)}
+        task = [np.arange(s, s + n, TASK) for s, n in zip(starts, counts, strict=True)]
+        tasks = np.array([len(t) for t in task])
+        none = np.zeros(self.size, np.int64)
+        fields = {
+            "place": np.arange(self.size),
+            "row": none,
+            "own": none,
+            "shared": spot + 1,
+            "tasks": int(tasks.sum()),
+        }
+        fields |= {"task": np.r_[(*task, self.size)], "base": np.repeat(memory, tasks), "room": np.repeat(room, tasks)}
+        super().__init__(function, cache, store | fields, store)
+
+    def tokens(self) -> list[np.ndarray]:
+        return [p.ids[p.done : p.done + n] for p, n in self.reading]
+
+    def positions(self) -> list[np.ndarray]:
+        return [np.arange(p.done, p.done + n) for p, n in self.reading]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import sdpa
-from recollect.policies.engine.kernel import CompiledRows
+from recollect.policies.engine.kernel import CompiledReads, CompiledRows
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.rows import RowsAttention
 
@@ -119,7 +119,7 @@ class PrefixBatch:
         return out.transpose(1, 2).reshape(n * longest, q.shape[0], -1)[self.flat]
 
 
-Part = RowsAttention | CompiledRows | PrefixRead | PrefixBatch
+Part = RowsAttention | CompiledRows | CompiledReads | PrefixRead | PrefixBatch
 
 
 @dataclass
