@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.algos.flash import Level, TreeAttention, levels
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa
 
@@ -52,6 +53,7 @@ class TreePlan:
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
     keep: Tensor | None = None
+    levels: list[Level] | None = None  # how a GPU attends, if it can
 
     @property
     def total(self) -> int:
@@ -62,6 +64,8 @@ class TreePlan:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
+        if self.levels is not None and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half):
+            return TreeAttention.apply(q, k, v, scale, self.levels)  # type: ignore[no-any-return, no-untyped-call]
         outs = []
         for bucket in self.buckets:
             parts = [
@@ -95,7 +99,8 @@ class Packed:
             return self
         move = lambda t: t.to(device, non_blocking=True)
         buckets = [Bucket(move(b.queries), move(b.keys), move(b.before), b.causal) for b in self.plan.buckets]
-        plan = TreePlan(buckets, move(self.plan.inverse))
+        levels = None if self.plan.levels is None else [level.to(device) for level in self.plan.levels]
+        plan = TreePlan(buckets, move(self.plan.inverse), levels=levels)
         tokens, positions, parents, targets, entry_target, entry = (
             move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
         )
@@ -173,4 +178,6 @@ def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
         before = np.array([len(path) - count for _, count, path in shelf])
         causal = shelf[0][1] == len(shelf[0][2])
         buckets.append(Bucket(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(before), causal))
-    return TreePlan(buckets, torch.from_numpy(inverse))
+    return TreePlan(
+        buckets, torch.from_numpy(inverse), levels=levels(trees) if torch.cuda.is_available() else None
+    )

@@ -47,12 +47,29 @@ _active: Plan | None = None  # a plain global: backward passes on other threads 
 @contextmanager
 def using(plan: Plan) -> Iterator[None]:
     """Make a plan the one that every model of this process attends with."""
-    global _active
-    before, _active = _active, plan
+    global _active, _turn
+    before, _active, _turn = _active, plan, 0
     try:
         yield
     finally:
         _active = before
+
+
+_turn = 0  # of compiled layers: which of them attends next
+
+
+@torch.library.custom_op("recollect::attend_next", mutates_args=())
+def _attend_next(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+    """Attention inside a compiled layer. All layers are one compiled function, so they are told apart by their turn."""
+    global _turn
+    assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
+    layer, _turn = _turn, _turn + 1
+    return _active.attend(layer, q, k, v, scale, window or None, softcap or None)
+
+
+@_attend_next.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+    return q.new_empty(q.shape[1], q.shape[0], q.shape[2])
 
 
 def _attention(
@@ -67,9 +84,12 @@ def _attention(
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     assert query.shape[0] == 1, "recollect attention takes one flat batch"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if torch.compiler.is_compiling():
+        found = _attend_next(query[0], key[0], value[0], float(scale), sliding_window or 0, softcap or 0.0)
+        return found.unsqueeze(0), None
+    assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     out = _active.attend(layer, query[0], key[0], value[0], scale, sliding_window, softcap)
     return out.unsqueeze(0), None

@@ -55,9 +55,10 @@ class Engine:
     ) -> None:
         config = model.config
         self.model, self.decode, self.version = model.eval(), decode, version
-        focus(model)
         self.window = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
         self.device = next(model.parameters()).device
+        if self.device.type == "cpu":
+            focus(model)
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
@@ -144,22 +145,22 @@ class Engine:
         joining, reading = self.scheduler.admit(self.state.requests)
         if not (joining or reading or self.state.requests):
             return
-        logits = self._forward(joining, reading)
+        logits = self._forward(joining, reading, len(self.state.requests))
         if len(logits):
             self._sample(logits)
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(self.state.requests))
 
-    def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> Tensor:
-        """Logits of the next token of every row, those that join now last."""
-        state, decoding = self.state, len(self.state.requests)
+    def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]], decoding: int) -> Tensor:
+        """Logits of the next token of the rows that decode (all of them, or none), then of those that join now."""
+        state, there = self.state, len(self.state.requests)
         tokens: list[np.ndarray] = []
         positions: list[np.ndarray] = []
         parts: list[tuple[Part, int]] = []
-        rows = decoding + len(joining)
-        owned = np.concatenate([state.owned[:decoding] + 1, [len(r.suffix) for r in joining]])
+        rows = there + len(joining)
+        owned = np.concatenate([state.owned[:there] + 1, [len(r.suffix) for r in joining]])
         if rows:
-            self.cache.ensure(rows, int(owned.max()), decoding)
+            self.cache.ensure(rows, int(owned.max()), there)
         if rows and self.kernel is None:
             self.stack.hold(r.prefix for r in [*state.requests, *joining] if r.prefix is not None)
         if decoding:
@@ -238,24 +239,31 @@ class Engine:
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-    def _sample(self, logits: Tensor) -> None:
-        state, n = self.state, len(self.state.requests)
-        noise = uniform(self._tensor(state.noise[:n]), self._tensor(state.count[:n]))
-        plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
+    def _sample(self, logits: Tensor, first: int = 0) -> None:
+        """Sample one token for every row from ``first`` on."""
+        state = self.state
+        some = slice(first, len(state.requests))
+        noise = uniform(self._tensor(state.noise[some]), self._tensor(state.count[some]))
+        plain = bool((state.top_p[some] >= 1).all() and (state.top_k[some] <= 0).all())
         ids, logprobs = sample(
             logits,
-            self._tensor(state.temperature[:n]),
-            self._tensor(state.top_p[:n]),
-            self._tensor(state.top_k[:n]),
+            self._tensor(state.temperature[some]),
+            self._tensor(state.top_p[some]),
+            self._tensor(state.top_k[some]),
             noise,
             plain,
+            bool((state.temperature[some] <= 0).any()),
         )
         chosen = ids.cpu().numpy()
-        state.append(chosen, logprobs.float().cpu().numpy())
-        self.stats.sampled_tokens += n
-        stopped, full = state.ended(chosen, self.decode)
+        state.append(chosen, logprobs.float().cpu().numpy(), first)
+        self._end_rows(chosen, first)
+
+    def _end_rows(self, chosen: np.ndarray, first: int) -> None:
+        """Finish the rows from ``first`` on that their newest token ends."""
+        self.stats.sampled_tokens += len(chosen)
+        stopped, full = self.state.ended(chosen, self.decode, first)
         for row in np.flatnonzero(stopped | full)[::-1].tolist():
-            self._finish(row, bool(stopped[row]))
+            self._finish(first + row, bool(stopped[row]))
 
     def _finish(self, row: int, stopped: bool) -> None:
         state = self.state

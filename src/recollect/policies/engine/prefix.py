@@ -24,8 +24,11 @@ class Prefix:
         self.ids = ids
         self.room = -(-len(ids) // ROOM) * ROOM
         self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
-        self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]  # tokens last, as in rows.Cache
         self.values = [m[1].view(heads, self.room, dim) for m in self.memory]
+        if device.type == "cuda":  # laid out as in rows.Cache
+            self.keys = [m[0].view(heads, self.room, dim).transpose(1, 2) for m in self.memory]
+        else:
+            self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]
         self.done = 0  # tokens computed so far
         self.users = 0  # rows that read it now
         self.passing = False  # made for one request, not worth keeping after it

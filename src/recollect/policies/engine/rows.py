@@ -21,40 +21,60 @@ from recollect.policies.engine.request import Request
 class Cache:
     """Keys [slots, kv heads, dim, capacity] and values [slots, kv heads, capacity, dim] of all rows, per layer.
 
-    Keys lie with their tokens last: decoding multiplies them by a few queries, which is fastest that way around.
+    On a CPU keys lie with their tokens last: decoding multiplies them by a few queries, which is fastest that way
+    around. On a GPU a token's numbers lie side by side, and ``keys`` are seen from the side.
     """
 
     def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layers, self.heads, self.dim, self.dtype, self.device = layers, heads, dim, dtype, device
         self.slots, self.capacity = 0, 0
+        self.slots_first = 0  # slots to have at least, once there are any
+        self.made = 0  # how often the memory was made anew
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self._memory: Tensor | None = None
 
     def ensure(self, slots: int, capacity: int, used: int) -> None:
         """Room for so many rows of so many tokens; the first ``used`` rows keep what they hold."""
         if slots <= self.slots and capacity <= self.capacity:
             return
-        held = self.capacity
-        self.slots = self.slots if slots <= self.slots else _round(slots, 16)
-        self.capacity = self.capacity if capacity <= self.capacity else _round(capacity, 64)
-        make = lambda *shape: torch.zeros(self.slots, self.heads, *shape, dtype=self.dtype, device=self.device)
-        keys = [make(self.dim, self.capacity) for _ in range(self.layers)]
-        values = [make(self.capacity, self.dim) for _ in range(self.layers)]
-        for new, old in zip(keys, self.keys, strict=False):
-            new[:used, :, :, :held] = old[:used]
-        for new, old in zip(values, self.values, strict=False):
-            new[:used, :, :held] = old[:used]
-        self.keys, self.values = keys, values
+        held, before = self.capacity, self._memory
+        wide = self.device.type == "cuda"
+        if slots > self.slots:
+            self.slots = max(self.slots_first, _round(slots, 16))
+        if capacity > self.capacity:
+            self.capacity = max(256, 1 << (capacity - 1).bit_length()) if wide else _round(capacity, 64)
+        old_keys, old_values = self.keys, self.values
+        shape = (self.layers, 2, self.slots, self.heads, self.capacity * self.dim)
+        self._memory = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        self.keys, self.values = [], []
+        for keys, values in self._memory:
+            tokens = values.view(self.slots, self.heads, self.capacity, self.dim)
+            self.values.append(tokens)
+            if wide:
+                self.keys.append(keys.view_as(tokens).transpose(2, 3))
+            else:
+                self.keys.append(keys.view(self.slots, self.heads, self.dim, self.capacity))
+        self.made += 1
+        if before is not None and used:
+            for new, old in zip(self.keys, old_keys, strict=True):
+                new[:used, :, :, :held] = old[:used]
+            for new, old in zip(self.values, old_values, strict=True):
+                new[:used, :, :held] = old[:used]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
+        if self.device.type == "cuda":
+            assert self._memory is not None
+            self._memory[:, :, target] = self._memory[:, :, source]
+            return
         for keys, values in zip(self.keys, self.values, strict=True):
             keys[target, :, :, :length] = keys[source, :, :, :length]
             values[target, :, :length] = values[source, :, :length]
 
     def free(self) -> None:
         """Give all memory back."""
-        self.keys, self.values, self.slots, self.capacity = [], [], 0, 0
+        self.keys, self.values, self.slots, self.capacity, self._memory = [], [], 0, 0, None
 
 
 class Stack:

@@ -6,24 +6,57 @@ import torch
 from torch import Tensor
 
 
+FEW = 8192  # ids of a vocabulary that is summed up in one go
+BLOCK = 256  # ids of a larger one that are summed up together
+
+
 def sample(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, uniforms: Tensor, plain: bool
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    uniforms: Tensor,
+    plain: bool,
+    some_greedy: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """[rows] ids and their log-probabilities at the sampling temperature (temperature 0: greedy, reported at 1).
 
     Sampling inverts the cumulative distribution at one uniform number per row. ``plain`` promises that no row uses
-    top-p or top-k, which saves the sort.
+    top-p or top-k, which saves the sort; without ``some_greedy`` no row has temperature 0.
     """
     greedy = temperature <= 0
     scaled = logits.float() / torch.where(greedy, 1.0, temperature).unsqueeze(-1)
     logprobs = torch.log_softmax(scaled, -1)
-    probs = logprobs.double().exp()
-    if not plain:
-        probs = _truncate(probs, top_p, top_k)
-    total = probs.cumsum(-1)
-    drawn = (total < (uniforms * total[:, -1]).unsqueeze(-1)).sum(-1).clamp(max=logits.shape[-1] - 1)
-    ids = torch.where(greedy, logits.argmax(-1), drawn) if bool(greedy.any()) else drawn
+    if plain and logits.shape[-1] > FEW:
+        drawn = _draw_from_many(logprobs.exp(), uniforms)
+    else:
+        probs = logprobs.double().exp()
+        if not plain:
+            probs = _truncate(probs, top_p, top_k)
+        drawn = _draw(probs, uniforms)
+    ids = torch.where(greedy, logits.argmax(-1), drawn) if some_greedy else drawn
     return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def _draw(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """[rows] where the cumulative distribution passes a number between 0 and 1."""
+    total = probs.cumsum(-1)
+    place = (total < (uniforms * total[:, -1]).unsqueeze(-1)).sum(-1)
+    return place.clamp(max=probs.shape[-1] - 1)
+
+
+def _draw_from_many(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """The same for a large vocabulary: first the block of ids, then the id within it."""
+    rows, count = probs.shape
+    blocks = -(-count // BLOCK)
+    parts = torch.nn.functional.pad(probs, (0, blocks * BLOCK - count)).view(rows, blocks, BLOCK)
+    ends = parts.sum(-1, dtype=torch.float64).cumsum(-1)
+    goal = (uniforms * ends[:, -1]).unsqueeze(-1)
+    block = (ends < goal).sum(-1, keepdim=True).clamp(max=blocks - 1)
+    start = torch.where(block > 0, ends.gather(-1, (block - 1).clamp(min=0)), 0.0)
+    inside = parts.gather(1, block.unsqueeze(-1).expand(-1, 1, BLOCK)).squeeze(1).double().cumsum(-1)
+    place = (start + inside < goal).sum(-1).clamp(max=BLOCK - 1)
+    return (block.squeeze(-1) * BLOCK + place).clamp(max=count - 1)
 
 
 def _truncate(probs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:

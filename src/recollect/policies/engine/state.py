@@ -55,25 +55,27 @@ class RowState:
         self.stops[i, : len(stops)] = stops
         self.textual[i] = bool(s.stop)
 
-    def append(self, ids: np.ndarray, logprobs: np.ndarray) -> None:
-        """One more sampled token for every row."""
+    def append(self, ids: np.ndarray, logprobs: np.ndarray, first: int = 0) -> None:
+        """One more sampled token for every row from ``first`` on."""
         n = len(self.requests)
-        if int(self.count[:n].max()) == self.ids.shape[1]:
+        if int(self.count[first:n].max()) == self.ids.shape[1]:
             self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)], 1)
             self.logprobs = np.concatenate([self.logprobs, np.zeros_like(self.logprobs)], 1)
-        rows = np.arange(n)
-        self.ids[rows, self.count[:n]] = ids
-        self.logprobs[rows, self.count[:n]] = logprobs
-        self.count[:n] += 1
+        rows = np.arange(first, n)
+        self.ids[rows, self.count[first:n]] = ids
+        self.logprobs[rows, self.count[first:n]] = logprobs
+        self.count[first:n] += 1
 
-    def ended(self, ids: np.ndarray, decode: Callable[[Sequence[int]], str]) -> tuple[np.ndarray, np.ndarray]:
-        """[rows] which rows stopped by themselves, and which are at their limit."""
+    def ended(
+        self, ids: np.ndarray, decode: Callable[[Sequence[int]], str], first: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows from ``first`` on stopped by themselves, and which are at their limit."""
         n = len(self.requests)
-        stopped = (self.stops[:n] == ids[:, None]).any(1)
-        for i in np.flatnonzero(self.textual[:n]):
+        stopped = (self.stops[first:n] == ids[:, None]).any(1)
+        for i in first + np.flatnonzero(self.textual[first:n]):
             text = decode(self.ids[i, : self.count[i]].tolist())
-            stopped[i] |= any(stop in text for stop in self.requests[i].sampling.stop)
-        return stopped, self.count[:n] >= self.limit[:n]
+            stopped[i - first] |= any(stop in text for stop in self.requests[i].sampling.stop)
+        return stopped, self.count[first:n] >= self.limit[first:n]
 
     def remove(self, row: int) -> Request:
         """Take a row out; the last row takes its place."""

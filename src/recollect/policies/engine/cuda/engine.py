@@ -1,0 +1,155 @@
+"""The engine on a GPU.
+
+Prompts are read as on any device. Rows that decode run under a CUDA graph that also samples and hands each row's token
+to the next step, so the host only launches: while a step runs, it deals with the tokens of the step before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.models.attention import using
+from recollect.policies.engine.cuda.rows import DeviceRows
+from recollect.policies.engine.engine import Engine
+from recollect.policies.engine.noise import uniform
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.sampler import sample
+
+GraphKey = tuple[int, int, int, bool, bool]
+
+
+@dataclass
+class Flight:
+    """A step whose tokens the host has not seen yet."""
+
+    requests: list[Request]
+    ids: Tensor
+    logprobs: Tensor
+    landed: torch.cuda.Event
+
+
+class CudaEngine(Engine):
+    """Continuous batching under CUDA graphs."""
+
+    def __init__(self, model: Any, decode: Callable[..., str], max_rows: int = 256, *args: Any, **more: Any) -> None:
+        super().__init__(model, decode, max_rows, *args, **more)
+        self.cache.slots_first = max_rows
+        self.rows = DeviceRows(max_rows, self.cache)
+        self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
+        self._graph_of = -1  # the making of the cache that the graphs were captured with
+        self._pool: Any = None
+        self._flight: Flight | None = None
+        self._stale = True  # the device does not know the rows as they are
+        self._key: GraphKey = (0, 0, 0, True, False)
+        self._pinned = [
+            (torch.zeros(self.rows.size, dtype=torch.int64).pin_memory(), torch.zeros(self.rows.size).pin_memory())
+            for _ in range(2)
+        ]
+
+    def free(self) -> None:
+        """Give the caches' memory back until the next request."""
+        super().free()
+        self.graphs.clear()
+        self._pool = None
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Launch the next step of all rows, then deal with the tokens of the step before."""
+        state = self.state
+        gone = [i for i, r in enumerate(state.requests) if r.abandoned]
+        if gone:
+            self._land()
+            for row in [i for i, r in enumerate(state.requests) if r.abandoned][::-1]:
+                self._remove(row)
+        if self.scheduler.waiting or self.scheduler.reading:
+            self._land()
+            joining, reading = self.scheduler.admit(state.requests)
+            if joining or reading:
+                before = len(state.requests)
+                logits = self._forward(joining, reading, 0)
+                if len(logits):
+                    self._sample(logits, before)
+                self._stale = True
+        if self._stale:
+            self._land()
+        if state.requests:
+            flight = self._launch()
+            self._land()
+            self._flight = flight
+        self.stats.steps += 1
+        self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
+
+    def _launch(self) -> Flight:
+        state, n = self.state, len(self.state.requests)
+        room = int(state.owned[:n].max()) + 1
+        self.cache.ensure(n, room, n)
+        if self._stale:
+            self._key = self.rows.upload(state)
+            self._stale = False
+        if self._graph_of != self.cache.made:
+            self.graphs.clear()
+            self._graph_of = self.cache.made
+        if self._key not in self.graphs:
+            self._capture()
+        self.graphs[self._key].replay()
+        state.owned[:n] += 1
+        ids, logprobs = self._pinned[0]
+        self._pinned.reverse()
+        ids.copy_(self.rows.ids, non_blocking=True)
+        logprobs.copy_(self.rows.logprobs, non_blocking=True)
+        landed = torch.cuda.Event()
+        landed.record()
+        return Flight(list(state.requests), ids, logprobs, landed)
+
+    def _land(self) -> None:
+        """Take in the tokens of the step that is under way, if there is one."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        flight.landed.synchronize()
+        state, place = self.state, {id(r): i for i, r in enumerate(flight.requests)}
+        rows = [place[id(r)] for r in state.requests]  # rows that ended in the step before are gone
+        if not rows:
+            return
+        chosen = flight.ids.numpy()[rows]
+        state.append(chosen, flight.logprobs.numpy()[rows])
+        self._end_rows(chosen, 0)
+
+    def _remove(self, row: int) -> None:
+        super()._remove(row)
+        self._stale = True
+
+    # ---- the graph ----
+
+    def _body(self) -> None:
+        rows, (_, _, _, plain, greedy) = self.rows, self._key
+        with using(rows):
+            logits = self.model(
+                input_ids=rows.token.unsqueeze(0), position_ids=rows.position.unsqueeze(0), use_cache=False
+            ).logits[0]
+        real = rows.reals[:, : rows.rows]
+        noise = uniform(rows.noise, rows.count)
+        ids, logprobs = sample(logits, real[0].float(), real[1], rows.top_k, noise, plain, greedy)
+        rows.advance(ids, logprobs)
+
+    def _capture(self) -> None:
+        rows = self.rows
+        saved = rows.numbers.clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # a first run outside the graph compiles what has to be compiled
+            self._body()
+        torch.cuda.current_stream().wait_stream(stream)
+        rows.numbers.copy_(saved)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._body()
+        self._pool = self._pool or graph.pool()
+        rows.numbers.copy_(saved)
+        self.graphs[self._key] = graph

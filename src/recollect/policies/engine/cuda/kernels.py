@@ -1,0 +1,195 @@
+"""Attention of decoding rows: every row's own keys, prefixes that are read once for all rows that share them, merged.
+
+A row's scores are split over several programs. Each writes a partial output and the logarithm (base 2) of its
+normaliser; the last kernel merges them. Lengths, slots and prefix addresses are read on the device, so one captured
+graph serves any of them.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2_E = 1.4426950408889634
+
+
+@triton.jit
+def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
+    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    if SOFTCAP:
+        s = softcap * (2.0 * tl.sigmoid(2.0 * s / softcap) - 1.0)
+    return s * 1.4426950408889634
+
+
+@triton.jit(do_not_specialize=["S", "ALL"])
+def _own(
+    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, o_ptr, l_ptr, scale, softcap, window,
+    q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
+    """One row, one key head, one part of the row's own tokens; the first part also stores the new token."""
+    row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    n = tl.load(own_ptr + row)
+    first = n * 0
+    if WINDOW:
+        first = tl.maximum(n + 1 - window, 0)
+    part = tl.cdiv(tl.cdiv(n - first, S), N) * N
+    low = first + s * part
+    high = tl.minimum(low + part, n)
+    g, d = tl.arange(0, GP), tl.arange(0, DP)
+    real = (g[:, None] < G) & (d[None, :] < D)
+    q = tl.load(q_ptr + (h * G + g)[:, None] * q_head + row * q_row + d[None, :], mask=real, other=0.0)
+    top = tl.full((GP,), float("-inf"), tl.float32)
+    total = tl.zeros((GP,), tl.float32)
+    out = tl.zeros((GP, DP), tl.float32)
+    place = tl.load(slot_ptr + row).to(tl.int64) * c_slot + h * c_head
+    if s == 0:
+        k_new = tl.load(k_ptr + h * k_head + row * k_row + d, mask=d < D, other=0.0)
+        v_new = tl.load(v_ptr + h * v_head + row * v_row + d, mask=d < D, other=0.0)
+        tl.store(keys + place + n.to(tl.int64) * D + d, k_new, mask=d < D)
+        tl.store(values + place + n.to(tl.int64) * D + d, v_new, mask=d < D)
+        one = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1) * scale
+        if SOFTCAP:
+            one = softcap * (2.0 * tl.sigmoid(2.0 * one / softcap) - 1.0)
+        top = one * 1.4426950408889634
+        total += 1.0
+        out += v_new.to(tl.float32)[None, :]
+    for start in range(low, high, N):
+        t = start + tl.arange(0, N)
+        there = (t[:, None] < high) & (d[None, :] < D)
+        spot = place + t[:, None].to(tl.int64) * D + d[None, :]
+        k = tl.load(keys + spot, mask=there, other=0.0)
+        score = tl.where(t[None, :] < high, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        weight = tl.exp2(score - higher[:, None])
+        fade = tl.exp2(top - higher)
+        total = total * fade + tl.sum(weight, 1)
+        v = tl.load(values + spot, mask=there, other=0.0)
+        out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+        top = higher
+    some = tl.where(total > 0, total, 1.0)
+    index = (row * heads + h * G + g) * ALL + s
+    tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=real)
+    tl.store(l_ptr + index, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=g < G)
+
+
+@triton.jit(do_not_specialize=["layer", "first_split", "most", "S", "BLOCKS", "ALL"])
+def _shared(
+    q_ptr, base_ptr, room_ptr, reader_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, scale, softcap, window,
+    q_head, q_row, heads, kv, layer, first_split, most, S, BLOCKS, ALL,
+    G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """One prefix, some of its readers, one key head, one part of the prefix."""
+    group, block = tl.program_id(0) // BLOCKS, tl.program_id(0) % BLOCKS
+    h, s = tl.program_id(1), tl.program_id(2)
+    m, d = block * M + tl.arange(0, M), tl.arange(0, DP)
+    reader = tl.load(reader_ptr + group * most + m // G, mask=m // G < most, other=-1)
+    real = reader >= 0
+    row = tl.where(real, reader, 0)
+    n = tl.where(real, tl.load(shared_ptr + row), 0)
+    longest = tl.max(n, 0)
+    low_seen = n * 0
+    if WINDOW:
+        low_seen = n + tl.load(own_ptr + row) + 1 - window
+    part = tl.cdiv(tl.cdiv(longest, S), N) * N
+    low = s * part
+    high = tl.minimum(low + part, longest)
+    head = h * G + m % G
+    here = real[:, None] & (d[None, :] < D)
+    q = tl.load(q_ptr + head[:, None] * q_head + row[:, None] * q_row + d[None, :], mask=here, other=0.0)
+    room = tl.multiple_of(tl.load(room_ptr + group).to(tl.int64), 32)
+    base = tl.multiple_of(tl.load(base_ptr + group), 128)  # memory of its own is aligned, which makes wide loads
+    memory = base.to(tl.pointer_type(TYPE)) + layer * 2 * kv * room * D
+    keys, values = memory + h * room * D, memory + (kv + h) * room * D
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    out = tl.zeros((M, DP), tl.float32)
+    for start in range(low, high, N):
+        t = start + tl.arange(0, N)
+        there = (t[:, None] < high) & (d[None, :] < D)
+        spot = t[:, None].to(tl.int64) * D + d[None, :]
+        k = tl.load(keys + spot, mask=there, other=0.0)
+        seen = (t[None, :] < n[:, None]) & (t[None, :] < high)
+        if WINDOW:
+            seen = seen & (t[None, :] >= low_seen[:, None])
+        score = tl.where(seen, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        safe = tl.where(higher > float("-inf"), higher, 0.0)
+        weight = tl.exp2(score - safe[:, None])
+        fade = tl.exp2(top - safe)
+        total = total * fade + tl.sum(weight, 1)
+        v = tl.load(values + spot, mask=there, other=0.0)
+        out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+        top = higher
+    some = tl.where(total > 0, total, 1.0)
+    index = (row * heads + head) * ALL + first_split + s
+    tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=here)
+    tl.store(l_ptr + index, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=real)
+
+
+@triton.jit(do_not_specialize=["OWN", "ALL"])
+def _merge(
+    o_ptr, l_ptr, out_ptr, shared_ptr, heads, OWN, ALL, P: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """One row, one head: its partial outputs, each weighed by its normaliser."""
+    i = tl.program_id(0)
+    s, d = tl.arange(0, P), tl.arange(0, DP)
+    parts = tl.where(tl.load(shared_ptr + i // heads) > 0, ALL, OWN)
+    l = tl.load(l_ptr + i * ALL + s, mask=s < parts, other=float("-inf"))
+    w = tl.exp2(l - tl.max(l, 0))
+    there = (s[:, None] < parts) & (d[None, :] < D)
+    o = tl.load(o_ptr + (i * ALL + s)[:, None] * D + d[None, :], mask=there, other=0.0)
+    merged = tl.sum(o * w[:, None], 0) / tl.sum(w, 0)
+    tl.store(out_ptr + i * D + d, merged.to(out_ptr.dtype.element_ty), mask=d < D)
+
+
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+PROGRAMS = 528  # that keep the GPU busy: four for each multiprocessor of a large one
+MOST_SPLITS = 16
+
+
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slot: Tensor, own: Tensor, shared: Tensor,
+    readers: Tensor | None, bases: Tensor, rooms: Tensor, layer: int, scale: float, window: int | None,
+    softcap: float | None,
+) -> Tensor:  # fmt: skip
+    """Queries [heads, rows, dim] of one new token for each row → [rows, heads, dim]; the new keys are stored.
+
+    ``keys`` and ``values`` are [slots, kv heads, capacity, dim]. ``readers`` [prefixes, most] names the rows of each
+    prefix (-1: none), whose memory is at ``bases``, laid out [layers, 2, kv heads, room, dim].
+    """
+    heads, rows, dim = q.shape
+    kv, width = k.shape[0], max(16, triton.next_power_of_2(dim))
+    group = heads // kv
+    own_parts = min(MOST_SPLITS, max(1, PROGRAMS // (rows * kv)))
+    blocks = parts = 0
+    tile = 16
+    if readers is not None:
+        tile = 64 if readers.shape[1] * group > 16 else 16
+        blocks = triton.cdiv(readers.shape[1] * group, tile)
+        parts = min(MOST_SPLITS, max(1, PROGRAMS // (len(readers) * blocks * kv)))
+    every = own_parts + parts
+    partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
+    weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
+    common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
+    limits = (scale, softcap or 0.0, window or 0)
+    _own[(rows, kv, own_parts)](
+        q, k, v, keys, values, slot, own, partial, weights, *limits,
+        q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
+        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=32, **common,
+        num_warps=1 if width <= 64 else 2, num_stages=4,
+    )  # fmt: skip
+    if readers is not None:
+        _shared[(len(readers) * blocks, kv, parts)](
+            q, bases, rooms, readers, own, shared, partial, weights, *limits,
+            q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
+            M=tile, N=64 if tile == 64 else 32, TYPE=TYPES[q.dtype], **common,
+            num_warps=4 if tile == 64 else 1 if width <= 64 else 2, num_stages=3 if tile == 64 else 4,
+        )  # fmt: skip
+    out = torch.empty(rows, heads, dim, device=q.device, dtype=q.dtype)
+    _merge[(rows * heads,)](
+        partial, weights, out, shared, heads, own_parts, every, P=2 * MOST_SPLITS, D=dim, DP=width, num_warps=1,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,73 @@
+"""A model made ready for fast steps: projections of the same input as one product, layers compiled.
+
+Both are recognised by structure, not by architecture, and change no parameter's name or place: a fused weight is one
+piece of memory whose slices are the parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # called with one input, in this order
+
+
+class First(nn.Linear):
+    """The first of some projections: it computes all of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = F.linear(x, self.fused_weight, self.fused_bias).split(self.sizes, -1)  # type: ignore[arg-type]
+        self.made["all"] = made  # type: ignore[index, operator]
+        return made[0]
+
+
+class Next(nn.Linear):
+    """A later one: its part has been computed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.made["all"][self.part]  # type: ignore[index, operator]
+
+
+def fuse(model: nn.Module) -> None:
+    """Compute sibling projections as one product, wherever they are plain linear layers."""
+    for owner in model.modules():
+        for names in SIBLINGS:
+            parts = [getattr(owner, name, None) for name in names]
+            if all(type(p) is nn.Linear for p in parts):
+                _fuse(parts)  # type: ignore[arg-type]
+
+
+def _fuse(parts: list[nn.Linear]) -> None:
+    biases = [p.bias for p in parts]
+    if any((b is None) != (biases[0] is None) for b in biases):
+        return
+    weight = torch.cat([p.weight.data for p in parts])
+    bias = None if biases[0] is None else torch.cat([b.data for b in biases])
+    made: dict[str, Any] = {}
+    start = 0
+    for index, part in enumerate(parts):
+        end = start + part.out_features
+        part.weight.data = weight[start:end]
+        if bias is not None:
+            part.bias.data = bias[start:end]
+        part.__class__ = Next if index else First
+        part.made, part.part = made, index  # type: ignore[assignment]
+        start = end
+    parts[0].fused_weight, parts[0].fused_bias = weight, bias  # type: ignore[assignment]
+    parts[0].sizes = [p.out_features for p in parts]  # type: ignore[assignment]
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile the layers (one function for all of them), the final norm and the rotary embedding."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    attention = [name for name, module in model.named_modules() if hasattr(module, "layer_idx")]
+    parents = {name.rpartition(".")[0] for name in attention}
+    stem = next(iter(parents)).split(".layers.")[0]
+    body = model.get_submodule(stem) if stem else model
+    extra = [getattr(body, name, None) for name in ("norm", "rotary_emb")]
+    for module in [model.get_submodule(name) for name in sorted(parents)] + extra:
+        if isinstance(module, nn.Module):
+            module.compile(dynamic=True)

@@ -1,0 +1,120 @@
+"""What the decoding rows are, on the device: read by captured graphs, written by the host when rows come or go."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.policies.engine.cuda.kernels import decode
+from recollect.policies.engine.prefix import ROOM
+from recollect.policies.engine.rows import Cache
+from recollect.policies.engine.state import RowState
+
+NUMBERS = ("token", "position", "own", "shared", "slot", "count", "noise", "top_k")
+
+
+def bucket(count: int) -> int:
+    """The rows of the graph that serves so many: powers of two, then steps of 32."""
+    return 1 << (count - 1).bit_length() if count <= 32 else -(-count // 32) * 32
+
+
+class DeviceRows:
+    """Arrays over rows in fixed places of the device's memory, and the plan that attends with them."""
+
+    keep: Tensor | None = None
+
+    def __init__(self, rows: int, cache: Cache) -> None:
+        size, device = bucket(rows), cache.device
+        self.cache, self.size = cache, size
+        self.numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64, device=device)
+        self.reals = torch.zeros(2, size, dtype=torch.float64, device=device)
+        self.bases = torch.zeros(size, dtype=torch.int64, device=device)
+        self.rooms = torch.zeros(size, dtype=torch.int64, device=device)
+        self.places = torch.full((4 * size,), -1, dtype=torch.int32, device=device)
+        self.ids = torch.zeros(size, dtype=torch.int64, device=device)
+        self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
+        self.readers: Tensor | None = None
+        self.rows = 0
+        self._layer = 0
+        self._numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64).pin_memory()
+        self._reals = torch.zeros(2, size, dtype=torch.float64).pin_memory()
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name in NUMBERS:
+            return self.numbers[NUMBERS.index(name), : self.rows]
+        raise AttributeError(name)
+
+    @property
+    def total(self) -> int:
+        """How many flat tokens there are: one for each row."""
+        return self.rows
+
+    def upload(self, state: RowState) -> tuple[int, int, int, bool, bool]:
+        """Bring the device up to date with the host; returns what decides which graph serves it."""
+        n = len(state.requests)
+        self.rows = bucket(n)
+        host = self._numbers.numpy()
+        host[:, :] = 0
+        each = np.arange(n)
+        host[0, :n] = state.ids[each, state.count[:n] - 1]
+        host[1, :n] = state.shared[:n] + state.owned[:n]
+        host[2, :n], host[3, :n] = state.owned[:n], state.shared[:n]
+        host[4] = np.arange(self.size)
+        host[5, :n], host[6, :n], host[7, :n] = state.count[:n], state.noise[:n], state.top_k[:n]
+        self.numbers.copy_(self._numbers, non_blocking=True)
+        reals = self._reals.numpy()
+        reals[0, :n], reals[1, :n] = state.temperature[:n], state.top_p[:n]
+        reals[:, n:] = 1.0
+        self.reals.copy_(self._reals, non_blocking=True)
+        prefixes, most = self._upload_prefixes(state)
+        plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
+        greedy = bool((state.temperature[:n] <= 0).any())
+        return self.rows, prefixes, most, plain, greedy
+
+    def _upload_prefixes(self, state: RowState) -> tuple[int, int]:
+        members: dict[int, list[int]] = {}
+        found = {}
+        for row, request in enumerate(state.requests):
+            if request.prefix is not None and request.shared:
+                members.setdefault(id(request.prefix), []).append(row)
+                found[id(request.prefix)] = request.prefix
+        if not members:
+            self.readers = None
+            return 0, 0
+        groups = 1 << (len(members) - 1).bit_length()
+        most = 1 << (max(map(len, members.values())) - 1).bit_length()
+        table = np.full((groups, most), -1, np.int32)
+        bases, rooms = np.zeros(groups, np.int64), np.full(groups, ROOM, np.int64)
+        for g, (key, rows) in enumerate(members.items()):
+            table[g, : len(rows)] = rows
+            bases[g], rooms[g] = found[key].memory.data_ptr(), found[key].room
+        if table.size > len(self.places):
+            self.places = torch.empty(2 * table.size, dtype=torch.int32, device=self.places.device)
+        flat = self.places[: table.size]
+        flat.copy_(torch.from_numpy(table.reshape(-1)))
+        self.readers = flat.view(groups, most)
+        self.bases[:groups].copy_(torch.from_numpy(bases))
+        self.rooms[:groups].copy_(torch.from_numpy(rooms))
+        return groups, most
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor:
+        """One layer's attention (see recollect.models.attention)."""
+        keys, values = (x[layer].transpose(2, 3) if x is self.cache.keys else x[layer] for x in self._stores())
+        return decode(
+            q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms, layer,
+            scale, window, softcap,
+        )  # fmt: skip
+
+    def _stores(self) -> tuple[list[Tensor], list[Tensor]]:
+        return self.cache.keys, self.cache.values
+
+    def advance(self, ids: Tensor, logprobs: Tensor) -> None:
+        """Take in what was sampled: the next step starts from it."""
+        self.ids[: self.rows].copy_(ids)
+        self.logprobs[: self.rows].copy_(logprobs)
+        self.token.copy_(ids)
+        for name in ("position", "own", "count"):
+            getattr(self, name).add_(1)
