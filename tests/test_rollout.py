@@ -513,7 +513,7 @@ def test_failed_trajectories_are_left_out_of_the_batch(renderer: Renderer) -> No
     groups = collect(
         collector(Standin(renderer), renderer, second_of_three(crashes), reward=lambda answer: 1.0), tasks=2
     )
-    batch, rewards_N, groups_N = build_batch(groups)
-    assert rewards_N.tolist() == [1.0] * 4
-    assert groups_N.tolist() == [0, 0, 1, 1]
+    batch, trajectories = build_batch(groups)
+    assert [t.reward for t in trajectories] == [1.0] * 4
+    assert [batch.groups_E[batch.trajectories_E == t].tolist()[0] for t in range(4)] == [0, 0, 1, 1]
     assert sorted(set(batch.trajectories_E.tolist())) == [0, 1, 2, 3]

@@ -89,6 +89,7 @@ class Score:
 
     total: float
     parts: dict[str, float] = field(default_factory=dict)
+    roles: dict[str, float] = field(default_factory=dict)  # rewards of single roles, where they are not the total
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class Sample:
     trajectory: int  # index of the trajectory within the batch
     group: int  # index of the group within the batch
     temperature: float = 1.0
+    roles: list[str] = field(default_factory=list)  # the role that sampled each id, "" elsewhere; empty: one role
 
 
 class Policy(Protocol):
