@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from recollect.algos.advantage import ADVANTAGES
 from recollect.algos.batch import build_batch, fidelity
@@ -69,7 +70,12 @@ class Reinforce:
         collected = time.monotonic()
         batch, rewards_N, groups_N = build_batch(groups)
         use_std = cfg.algorithm.norm_adv_by_std_in_grpo and cfg.algorithm.grpo_use_adv
-        advantages_N = ADVANTAGES[cfg.algorithm.adv_estimator](rewards_N, groups_N, use_std)
+        scores = torch.from_numpy(rewards_N)  # one entry for each trajectory: enough for advantages of trajectories
+        estimate = ADVANTAGES[cfg.algorithm.adv_estimator]
+        advantages, _ = estimate(
+            scores, None, torch.ones_like(scores), torch.arange(len(scores)), groups_N, use_std=use_std
+        )
+        advantages_N = advantages.numpy()
         budget = cfg.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu
         seed = (cfg.trainer.seed, progress.step)
         made = policy_update(self.parts.learner, self.reference, batch, advantages_N, actor, budget, seed)

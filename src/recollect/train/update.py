@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.algos.aggregation import token_weights
 from recollect.algos.batch import Batch
 from recollect.algos.kl import KL
-from recollect.algos.loss import Clip, ppo, token_weights
+from recollect.algos.loss import ppo
 from recollect.algos.packed import Packed
 from recollect.config import Actor
 from recollect.train.learner import Learner
@@ -81,17 +82,17 @@ def _one_update(
         name: torch.zeros((), device=learner.device)
         for name in ("policy_loss", "kl", "entropy", "clipped", "drift", "share")
     }
-    clip = Clip(
-        cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
-        cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
-        cfg.clip_ratio_c,
-    )
+    clip = {
+        "clip_ratio_low": cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
+        "clip_ratio_high": cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
+        "clip_ratio_c": cfg.clip_ratio_c,
+    }
 
     def loss(packed: Packed, logp: Tensor, entropy: Tensor) -> Tensor:
         e = packed.entry
         weight = terms.weight[e]
         old = logp.detach() if terms.old is None else terms.old[e]
-        policy, clipped = ppo(logp, old, terms.advantage[e], clip)
+        policy, clipped = ppo(logp, old, terms.advantage[e], torch.ones_like(logp), **clip)
         total = (weight * policy).sum() - cfg.entropy_coeff * (weight * entropy).sum()
         if terms.reference is not None:
             divergence = (weight * KL[cfg.kl_loss_type](logp, terms.reference[e])).sum()
