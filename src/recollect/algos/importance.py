@@ -50,5 +50,5 @@ def _drift(change: Tensor, ratio: Tensor, cap: float) -> dict[str, float]:
         "mean_abs": float(change.abs().mean()),
         "max_ratio": float(ratio.max()),
         "capped": float((ratio > cap).double().mean()),
-        "kl": float(low_var_kl(zero, change).mean()),  # of the learner from the sampler: the tokens are the sampler's
+        "kl": float(low_var_kl(zero, change).mean()),  # KL(sampler ‖ learner): the tokens are the sampler's
     }
