@@ -102,7 +102,9 @@ def our_step(parts: Parts, prompts: list[list[int]], new_tokens: int, step: int)
     groups = asyncio.run(collect(parts, prompts, new_tokens, step))
     sampled = time.perf_counter()
     batch, rewards_N, groups_N = build_batch(groups)
-    made = policy_update(parts.learner, None, batch, grpo(rewards_N, groups_N), Actor(), 1)
+    scores, ids = torch.from_numpy(rewards_N), torch.arange(len(rewards_N))
+    advantages, _ = grpo(scores, None, torch.ones_like(scores), ids, groups_N)
+    made = policy_update(parts.learner, None, batch, advantages.numpy(), Actor(), 1)
     parts.sync(step + 1)
     assert batch.entries == PROMPTS * SAMPLES * new_tokens, "every sampled token is trained on"
     assert made["updates"] == 1, "one update was made"

@@ -49,7 +49,9 @@ def collect(cfg: Config, parts: Parts) -> tuple[Batch, np.ndarray]:
     collector = Collector(cfg, parts.roles())
     groups = asyncio.run(collector.collect(TaskStream(cfg).take(0), rollout.n, sampling, "step-0"))
     batch, rewards_N, groups_N = build_batch(groups)
-    return batch, ADVANTAGES[cfg.algorithm.adv_estimator](rewards_N, groups_N)
+    scores, ids = torch.from_numpy(rewards_N), torch.arange(len(rewards_N))
+    estimate = ADVANTAGES[cfg.algorithm.adv_estimator]
+    return batch, estimate(scores, None, torch.ones_like(scores), ids, groups_N)[0].numpy()
 
 
 def row_by_row(batch: Batch) -> Batch:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recollect.algos.advantage import ADVANTAGES
 from recollect.algos.batch import Batch
-from recollect.algos.control import KLController
+from recollect.algos.control import KLControl
 from recollect.algos.kl import KL
 from recollect.config import Algorithm
 from recollect.train.annotate import Annotations
@@ -56,7 +56,7 @@ def estimate(
     batch: Batch,
     trajectories: Sequence[Trajectory],
     notes: Annotations,
-    control: KLController,
+    control: KLControl,
     greedy: Sequence[float] | None = None,
 ) -> Estimate:
     """Advantages and returns of a batch. ``greedy`` holds the reward of each group's greedy rollout (remax)."""

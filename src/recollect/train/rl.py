@@ -6,8 +6,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recollect import config
 from recollect.algos.batch import build_batch, fidelity
-from recollect.algos.control import KLController
+from recollect.algos.control import KLControl
 from recollect.config import Config
 from recollect.data.tasks import TaskStream
 from recollect.rollout import Collector
@@ -41,6 +42,11 @@ class Progress:
         return asdict(self)
 
 
+def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:
+    """The control of the divergence's weight, at its configured start or where an earlier step left it."""
+    return KLControl(cfg.kl_coef if coef is None else coef, cfg.type, cfg.target_kl, cfg.horizon)
+
+
 class Reinforce:
     """Collect, annotate, estimate, update, sync, log."""
 
@@ -54,7 +60,7 @@ class Reinforce:
         """One whole step; returns its row of metrics."""
         cfg, progress, learner = self.cfg, self.progress, self.parts.learner
         seed = (cfg.trainer.seed, progress.step)
-        control = KLController.of(cfg.algorithm.kl_ctrl, progress.kl_coef)
+        control = kl_control(cfg.algorithm.kl_ctrl, progress.kl_coef)
         start = time.monotonic()
         made = self.gatherer.gather(progress.step, progress.batches)
         if cfg.actor_rollout_ref.rollout.free_cache_engine:

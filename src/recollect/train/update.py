@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.aggregate import token_weights
+from recollect.algos.aggregation import token_weights
 from recollect.algos.batch import Batch
 from recollect.algos.importance import importance_weights
 from recollect.algos.kl import KL
