@@ -130,6 +130,22 @@ def ask(
     answer_question(checkpoint, document, question, list(settings or []), Console(quiet))
 
 
+@app.command()
+def export(
+    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, or a model folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    dtype: Annotated[str, typer.Option(help="Type of the weights: float32 or bfloat16.")] = "float32",
+) -> None:
+    """Write a trained model as a plain Hugging Face folder; a LoRA adapter is merged into its base.
+
+    recollect export runs/recollect/needle --out model --dtype bfloat16
+    """
+    from recollect.eval.command import find_checkpoint
+    from recollect.models.export import export_model
+
+    print(export_model(find_checkpoint(checkpoint)[0], out, dtype))
+
+
 @model_app.command()
 def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]) -> None:
     """Write the embedded base model and tokenizer as a plain Hugging Face folder."""

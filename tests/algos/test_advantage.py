@@ -228,8 +228,8 @@ def trajectory(reward: float, turns: int) -> Trajectory:
 def test_a_long_trajectory_counts_once() -> None:
     """Nine turns with reward 1 and one turn with reward 0: the mean is 1/2, not 9/10."""
     failed = Trajectory("t", 2, [], failure=Failure("timeout", "late"))
-    batch, rewards_N, _ = build_batch([Group(Task("t", "q"), [trajectory(1.0, 9), failed, trajectory(0.0, 1)])])
-    assert rewards_N.tolist() == [1.0, 0.0]  # one entry for each trajectory, a failed one is not a reward of zero
+    batch, made = build_batch([Group(Task("t", "q"), [trajectory(1.0, 9), failed, trajectory(0.0, 1)])])
+    assert [t.reward for t in made] == [1.0, 0.0]  # one entry for each trajectory, a failed one is not a reward of zero
     assert len(batch.sequences) == 10
     rewards = torch.zeros(20)
     rewards[17] = 1.0  # on the last trained token of the long one

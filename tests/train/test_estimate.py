@@ -9,15 +9,13 @@ from recollect.algos.batch import Batch, build_batch
 from recollect.algos.control import KLControl
 from recollect.config import Algorithm
 from recollect.train.annotate import Annotations
-from recollect.train.estimate import estimate, explained_variance, last_tokens, token_rewards, units
+from recollect.train.estimate import estimate, last_tokens, token_rewards, units
 from recollect.types import Completion, Group, Score, Task, Trajectory, Turn
 
 
 def trajectory(score: Score, *roles: str) -> Trajectory:
     """Two sampled tokens for every role, each in a context of its own."""
-    turns = [
-        Turn(role, (1, 2, t), Completion((5, 6), (-1.0, -2.0), "stop", 0, "")) for t, role in enumerate(roles)
-    ]
+    turns = [Turn(role, (1, 2, t), Completion((5, 6), (-1.0, -2.0), "stop", 0, "")) for t, role in enumerate(roles)]
     return Trajectory("t", 0, turns, score=score)
 
 
@@ -54,7 +52,8 @@ def test_roles_are_compared_with_their_like() -> None:
     by_role = estimate(cfg, batch, made, Annotations(), NO_CONTROL)
     assert by_role.advantages.tolist() == [-0.25, -0.25, 0.5, 0.5, 0.25, 0.25, -0.5, -0.5]
     ids, groups = units(batch, "role")
-    assert len(set(ids.tolist())) == 4 and len(set(groups.tolist())) == 2
+    assert len(set(ids.tolist())) == 4
+    assert len(set(groups.tolist())) == 2
 
 
 def test_a_role_that_one_trajectory_never_played_is_a_group_of_one() -> None:
@@ -83,10 +82,3 @@ def test_a_divergence_is_taken_off_every_token_and_steers_its_weight() -> None:
     divergence = ((0.5 + 0) / 2 + (1.0 + 0 + 0 + 0) / 4) / 2  # the mean of the trajectories' means
     assert guess.metrics["actor/reward_kl"] == pytest.approx(divergence)
     assert control.coef == pytest.approx(0.5 * (1 + 0.2 * 2 / 100))  # 0.25 is far above 0.1: the step is clipped
-
-
-def test_explained_variance() -> None:
-    returns = torch.tensor([1.0, 2.0, 3.0])
-    assert explained_variance(returns, returns) == 1.0
-    assert explained_variance(torch.zeros(3), returns) == 0.0
-    assert explained_variance(torch.ones(3), torch.ones(3)) == 0.0

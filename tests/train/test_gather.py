@@ -51,13 +51,15 @@ def test_groups_without_signal_are_replaced_until_the_batch_is_full() -> None:
     work = gatherer(lambda task: task.id.endswith(".1"))
     made = work.gather(step=7, position=20)
     assert [g.task.id for g in made.groups] == ["20.1", "21.1", "22.1", "23.1"]
-    assert made.batches == 4 and len(made.sampled) == 16
+    assert made.batches == 4
+    assert len(made.sampled) == 16
     assert [k for k, _, _ in work.collector.keys] == ["step-7", "step-7/1", "step-7/2", "step-7/3"]
 
 
 def test_the_search_is_bounded() -> None:
     made = gatherer(lambda task: task.id == "1.3", most=3).gather(0, 0)
-    assert made.batches == 3 and [g.task.id for g in made.groups] == ["1.3"]
+    assert made.batches == 3
+    assert [g.task.id for g in made.groups] == ["1.3"]
     assert gatherer(lambda task: False, most=2).gather(0, 0).groups == []
 
 
@@ -70,13 +72,16 @@ def test_off_means_one_batch() -> None:
     work = gatherer(lambda task: False)
     work.cfg.algorithm.filter_groups.enable = False
     made = work.gather(0, 5)
-    assert len(made.groups) == 4 and made.batches == 1 and made.greedy is None
+    assert len(made.groups) == 4
+    assert made.batches == 1
+    assert made.greedy is None
 
 
 def test_remax_rolls_out_greedily_and_keeps_baselines_with_their_groups() -> None:
     work = gatherer(lambda task: task.id.endswith(".2"), batch=3, estimator="remax")
     made = work.gather(0, 0)
-    assert made.greedy == [0.0, 0.0, 0.0] and len(made.groups) == 3
+    assert made.greedy == [0.0, 0.0, 0.0]
+    assert len(made.groups) == 3
     assert ("step-0/greedy", 1, 0.0) in work.collector.keys
 
 
@@ -86,8 +91,12 @@ def test_most_failed_stops_the_run() -> None:
 
 
 def test_signal_may_be_asked_of_a_part() -> None:
-    one, two = Trajectory("t", 0, score=Score(1.0, {"exact": 0.0})), Trajectory("t", 1, score=Score(1.0, {"exact": 1.0}))
+    one, two = (
+        Trajectory("t", 0, score=Score(1.0, {"exact": 0.0})),
+        Trajectory("t", 1, score=Score(1.0, {"exact": 1.0})),
+    )
     group = Group(Task("t", "q"), [one, two])
-    assert has_signal(group, "exact") and not has_signal(group, "reward")
+    assert has_signal(group, "exact")
+    assert not has_signal(group, "reward")
     two.failure = Failure("timeout", "late")
     assert not has_signal(group, "exact")

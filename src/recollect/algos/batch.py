@@ -9,7 +9,7 @@ import numpy as np
 
 from recollect.algos.packed import Packed, pack
 from recollect.algos.samples import group_samples
-from recollect.algos.tree import MIN_SHARE, forest, split_to_budget
+from recollect.algos.tree import MIN_SHARE, build_tree, forest, split_to_budget
 from recollect.types import Group, Sample, Trajectory
 
 
@@ -65,13 +65,26 @@ class Batch:
         places = [np.arange(self.offsets[r], self.offsets[r] + self.masks[r].sum()) for r in rows]
         return rows, np.concatenate(places) if places else np.zeros(0, np.int64)
 
-    def packs(self, rows: Sequence[int], budget: int, min_share: int = MIN_SHARE) -> list[Packed]:
-        """Micro-batches over some sequences, shared prefixes merged, at most ``budget`` tokens each."""
+    def packs(
+        self,
+        rows: Sequence[int],
+        budget: int,
+        min_share: int = MIN_SHARE,
+        max_sequences: int | None = None,
+        share: bool = True,
+    ) -> list[Packed]:
+        """Micro-batches over some sequences, shared prefixes merged.
+
+        Each has at most ``budget`` tokens and, if said, ``max_sequences`` sequences. With ``share`` False every
+        sequence is a micro-batch of its own.
+        """
         sequences = [self.sequences[r] for r in rows]
-        trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
         masks = [self.masks[r] for r in rows]
         offsets = [int(self.offsets[r]) for r in rows]
-        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget)]
+        if not share:
+            return [pack([build_tree([i], [sequence])], masks, offsets) for i, sequence in enumerate(sequences)]
+        trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
+        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget, max_sequences)]
 
 
 def build_batch(groups: Sequence[Group]) -> tuple[Batch, list[Trajectory]]:

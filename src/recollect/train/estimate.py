@@ -86,24 +86,18 @@ def estimate(
     )
     if values is not None:
         metrics |= {"critic/values_mean": float(values.mean()), "critic/returns_mean": float(returns.mean())}
-        metrics["critic/vf_explained_var"] = explained_variance(values, returns)
     sizes = np.unique(np.stack([groups_E, units_E]), axis=1)[0]
     metrics["rollout/groups_of_one"] = float((np.unique(sizes, return_counts=True)[1] == 1).sum())
     metrics |= {"advantage/mean": float(advantages.mean()), "advantage/max": float(advantages.abs().max())}
     return Estimate(advantages.float(), returns.float(), metrics)
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """How much of the returns' variance the values foresee; 1 is all of it, 0 no more than a constant would."""
-    spread = float(returns.var()) if len(returns) > 1 else 0.0
-    return 1.0 - float((returns - values).var()) / spread if spread > 0 else 0.0
-
-
 def _divergence(cfg: Algorithm, notes: Annotations) -> Tensor:
     if cfg.kl_penalty == "full":
         assert notes.divergence is not None
         return notes.divergence
-    assert notes.old is not None and notes.reference is not None
+    assert notes.old is not None
+    assert notes.reference is not None
     return KL[cfg.kl_penalty](notes.old, notes.reference)
 
 

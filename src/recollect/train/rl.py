@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from recollect.config import Config
 from recollect.data.tasks import TaskStream
 from recollect.rollout import Collector
 from recollect.run import Run
-from recollect.train.annotate import annotate
+from recollect.train.annotate import Budgets, annotate
 from recollect.train.critic import Critic
 from recollect.train.estimate import estimate
 from recollect.train.gather import Gatherer
@@ -50,10 +51,19 @@ def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:
 class Reinforce:
     """Collect, annotate, estimate, update, sync, log."""
 
-    def __init__(self, cfg: Config, run: Run, parts: Parts, stream: TaskStream, progress: Progress) -> None:
-        self.cfg, self.run, self.parts, self.progress = cfg, run, parts, progress
+    def __init__(
+        self,
+        cfg: Config,
+        run: Run,
+        parts: Parts,
+        stream: TaskStream,
+        progress: Progress,
+        critic: Critic | None = None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self.cfg, self.run, self.parts, self.progress, self.critic = cfg, run, parts, progress, critic
         self.gatherer = Gatherer(cfg, stream, Collector(cfg, parts.roles()))
-        self.critic: Critic | None = parts.critic
+        self.budgets = Budgets.of(cfg, warn)
         self.reference: Learner | None = None
 
     def step(self) -> dict[str, float]:
@@ -64,18 +74,21 @@ class Reinforce:
         start = time.monotonic()
         made = self.gatherer.gather(progress.step, progress.batches)
         if cfg.actor_rollout_ref.rollout.free_cache_engine:
-            self.parts.engine.release()
+            self.parts.engine.free()
         collected = time.monotonic()
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
         if batch.entries:
-            notes = annotate(cfg, learner, self.reference, self.critic, batch)
+            notes = annotate(cfg, learner, self.reference, self.critic, batch, self.budgets)
             guess = estimate(cfg.algorithm, batch, trajectories, notes, control, made.greedy)
             changed |= guess.metrics
-            if self.critic is not None:
-                changed |= self.critic.update(batch, guess.returns, notes.values, seed)
-            if progress.step >= cfg.trainer.critic_warmup:
-                changed |= policy_update(cfg, learner, batch, guess.advantages, notes, self.reference, seed)
+            warming = progress.step < cfg.trainer.critic_warmup
+            if self.critic is not None and notes.values is not None:
+                learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=warming)
+                changed |= {f"critic/{name}": value for name, value in learned.items()}
+            if not warming:
+                given = notes, self.reference, seed, self.budgets
+                changed |= policy_update(cfg, learner, batch, guess.advantages, *given)
         trained, sampled = fidelity(made.groups, self.parts.engine.version)
         self.parts.sync(progress.step + 1)
         updated = time.monotonic()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import signal
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from recollect.chat import Renderer
 from recollect.config import Config
@@ -15,24 +11,16 @@ from recollect.console import Console
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
+from recollect.models.export import write_model
+from recollect.models.lora import plain_copy
 from recollect.rollout import Collector
-from recollect.run import Run, remove_tree
+from recollect.run import Run
 from recollect.train import checkpoint
 from recollect.train.device import pick_dtype
 from recollect.train.fit import Interrupted
 from recollect.train.setup import build
 from recollect.train.sft import Supervised, batches_of
 from recollect.types import BadInput
-
-
-def export(model: Any, tokenizer: Any, out: Path, dtype: torch.dtype) -> None:
-    """Write a plain model folder in some type, beside its place first."""
-    temporary = out.with_name(f".{out.name}.writing")
-    remove_tree(temporary)
-    copy.deepcopy(model).to("cpu", dtype).save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    remove_tree(out)
-    temporary.rename(out)
 
 
 def supervise(cfg: Config, console: Console) -> None:
@@ -72,5 +60,6 @@ def supervise(cfg: Config, console: Console) -> None:
     if tasks:
         found = accuracy(evaluate(Collector(cfg, parts.roles()), tasks, "val"))
         console.say(f"held-out success: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})")
-    export(parts.learner.model, parts.tokenizer, run.path / "model", pick_dtype(cfg.sft.export_dtype, "cpu"))
+    plain = plain_copy(parts.learner.model, pick_dtype(cfg.sft.export_dtype, "cpu"))
+    write_model(plain, parts.tokenizer, run.path / "model")
     console.say(f"model: {run.path / 'model'}")

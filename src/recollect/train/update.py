@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,8 @@ from recollect.algos.kl import KL
 from recollect.algos.loss import LOSSES
 from recollect.algos.packed import Packed
 from recollect.config import Actor, Config
-from recollect.train.annotate import Annotations
+from recollect.train.annotate import Annotations, Budgets
+from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
 
 STATISTICS = ("policy_loss", "kl", "entropy", "clip_fraction", "logprob_drift", "importance", "importance_capped")
@@ -35,9 +35,7 @@ class Terms:
     reference: Tensor | None
 
 
-def mini_batches(
-    batch: Batch, size: int, epochs: int, seed: Sequence[int]
-) -> Iterator[tuple[list[int], np.ndarray]]:
+def mini_batches(batch: Batch, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
     """The sequences and trained tokens of every update: all groups once per epoch, ``size`` of them at a time."""
     groups = np.unique(batch.groups)
     size = size or len(groups)
@@ -56,9 +54,11 @@ def policy_update(
     notes: Annotations | None = None,
     reference: Learner | None = None,
     seed: Sequence[int] = (0,),
+    budgets: Budgets | None = None,
 ) -> dict[str, float]:
     """All mini-batches and epochs of one step; returns metrics averaged over the updates."""
     actor, notes = cfg.actor_rollout_ref.actor, notes or Annotations()
+    budget = (budgets or Budgets.of(cfg)).update
     device = learner.device
     advantage = advantages.float().to(device)
     sampler = torch.from_numpy(batch.sampler_logprobs_E).to(device)
@@ -77,7 +77,7 @@ def policy_update(
         if only_advantage:  # sequences without advantage have no gradient: they need not be computed
             members = np.intersect1d(members, moved).tolist()
         if members:
-            rows.append(_one_update(cfg, learner, batch, members, terms, reference))
+            rows.append(_one_update(cfg, learner, batch, members, terms, reference, budget))
         else:
             learner.skip()
     keys = rows[0].keys() if rows else ()
@@ -85,60 +85,69 @@ def policy_update(
 
 
 def _one_update(
-    cfg: Config, learner: Learner, batch: Batch, members: list[int], terms: Terms, reference: Learner | None
+    cfg: Config,
+    learner: Learner,
+    batch: Batch,
+    members: list[int],
+    terms: Terms,
+    reference: Learner | None,
+    budget: Budget,
 ) -> dict[str, float]:
-    actor, algorithm = cfg.actor_rollout_ref.actor, cfg.algorithm
+    actor, share = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
-    sums = {name: torch.zeros((), device=learner.device) for name in (*STATISTICS, "share")}
-    clip = clip_options(actor)
 
-    def loss(packed: Packed, logp: Tensor, entropy: Tensor, divergence: Tensor | None) -> Tensor:
-        e = packed.entry
-        weight, advantage, sampler, sequence = (
-            x[e] for x in (terms.weight, terms.advantage, terms.sampler, terms.sequence)
-        )
-        old = logp.detach() if terms.old is None else terms.old[e]
-        mask = torch.ones_like(logp)
-        policy, clipped = LOSSES[actor.policy_loss.loss_mode](logp, old, advantage, mask, sequences=sequence, **clip)
-        if algorithm.rollout_is is not None:
-            trust, drift = importance_weights(
-                old, sampler, mask, algorithm.rollout_is, algorithm.rollout_is_threshold, sequence
-            )
-            policy = policy * trust
-            sums["importance"] += (weight * trust).sum()
-            sums["importance_capped"] += drift["capped"] * weight.sum()
-        total = (weight * policy).sum()
-        if actor.entropy_coeff:
-            total = total - actor.entropy_coeff * (weight * entropy).sum()
-        if actor.use_kl_loss:
-            if divergence is None:
-                assert terms.reference is not None
-                divergence = KL[actor.kl_loss_type](logp, terms.reference[e])
-            distance = (weight * divergence).sum()
-            total = total + actor.kl_loss_coef * distance
-            sums["kl"] += distance.detach()
-        with torch.no_grad():
-            sums["policy_loss"] += (weight * policy).sum()
-            sums["entropy"] += (weight * entropy).sum()
-            sums["clip_fraction"] += (weight * clipped).sum()
-            sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
-            sums["share"] += weight.sum()
-        return total
+    def packs(tokens: int) -> list[Packed]:
+        return batch.packs(members, tokens, max_sequences=actor.ppo_micro_batch_size_per_gpu, share=share)
 
-    def packs(budget: int) -> list[Packed]:
-        limit, share = actor.ppo_micro_batch_size_per_gpu, cfg.actor_rollout_ref.model.use_remove_padding
-        return batch.packs(members, budget, max_sequences=limit, share=share)
+    def work(packs: list[Packed]) -> dict[str, float]:
+        sums = {name: torch.zeros((), device=learner.device) for name in (*STATISTICS, "share")}
+        learner.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
+        part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
+        means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else part) for k, v in sums.items()}
+        return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
 
-    def forget() -> None:
-        for value in sums.values():
-            value.zero_()
+    made = run_with_budget(packs, budget, work, learner.optimizer.zero_grad)
+    return made | learner.step()
 
-    budget = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else 1 << 62
-    computed = learner.backward(packs, budget, loss, batch.temperature, exact, forget)
-    made: dict[str, Any] = learner.step()
-    share = float(sums.pop("share"))  # of the mini-batch's tokens that were computed: statistics are means over those
-    means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else share) for k, v in sums.items()}
-    return means | made | {"tokens_computed": float(computed)}
+
+def _loss(
+    cfg: Config,
+    terms: Terms,
+    sums: dict[str, Tensor],
+    packed: Packed,
+    logp: Tensor,
+    entropy: Tensor,
+    divergence: Tensor | None = None,
+) -> Tensor:
+    """The loss of one micro-batch; what is worth knowing is added to ``sums``."""
+    actor, algorithm, e = cfg.actor_rollout_ref.actor, cfg.algorithm, packed.entry
+    weight, sampler, sequence = terms.weight[e], terms.sampler[e], terms.sequence[e]
+    old, mask = logp.detach() if terms.old is None else terms.old[e], torch.ones_like(logp)
+    loss = LOSSES[actor.policy_loss.loss_mode]
+    policy, clipped = loss(logp, old, terms.advantage[e], mask, sequences=sequence, **clip_options(actor))
+    if algorithm.rollout_is is not None:
+        cap = algorithm.rollout_is_threshold
+        trust, drift = importance_weights(old, sampler, mask, algorithm.rollout_is, cap, sequence)
+        policy = policy * trust
+        sums["importance"] += (weight * trust).sum()
+        sums["importance_capped"] += drift["capped"] * weight.sum()
+    total = (weight * policy).sum()
+    if actor.entropy_coeff:
+        total = total - actor.entropy_coeff * (weight * entropy).sum()
+    if actor.use_kl_loss:
+        if divergence is None:
+            assert terms.reference is not None
+            divergence = KL[actor.kl_loss_type](logp, terms.reference[e])
+        distance = (weight * divergence).sum()
+        total = total + actor.kl_loss_coef * distance
+        sums["kl"] += distance.detach()
+    with torch.no_grad():
+        sums["policy_loss"] += (weight * policy).sum()
+        sums["entropy"] += (weight * entropy).sum()
+        sums["clip_fraction"] += (weight * clipped).sum()
+        sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
+        sums["share"] += weight.sum()
+    return total
 
 
 def clip_options(actor: Actor) -> dict[str, float]:
