@@ -15,7 +15,7 @@ from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
-from recollect.models.load import context_window, load_config, load_model, load_tokenizer
+from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine
@@ -135,7 +135,7 @@ def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int) -> Any:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if cfg.lora_rank > 0:
         base = "" if path in SCRATCH else path
-        if base and Path(base).expanduser().is_dir():
+        if base not in ("", EMBEDDED) and Path(base).expanduser().is_dir():
             base = str(Path(base).expanduser().absolute())
         add_adapter(model, cfg.lora_rank, cfg.lora_alpha, cfg.target_modules, cfg.lora_dropout, base, seed)
     return model
