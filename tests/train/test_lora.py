@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from recollect.algos.packed import Packed
 from recollect.compose import compose
 from recollect.config import Config, Optim
 from recollect.models.load import load_config, load_model, load_tokenizer
-from recollect.models.lora import adapters_off, add_adapter, copy_weights, plain_copy
+from recollect.models.lora import adapters_off, add_adapter, copy_weights, is_adapted, plain_copy
 from recollect.policies.engine import Engine
 from recollect.train import checkpoint
 from recollect.train.forward import check_head, logprobs_and_entropy
@@ -27,6 +28,7 @@ from recollect.types import BadInput
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, make_pair
 from tests.policies.test_engine import CASES, run
+from tests.train.test_resume import command, rows
 
 
 def adapted(kind: str = "Qwen3", dropout: float = 0.0, targets: list[str] | None = None, seed: int = 0) -> Any:
@@ -231,6 +233,7 @@ def test_checkpoints_hold_the_adapter_resume_exactly_and_load_in_peft(tmp_path: 
     torch.testing.assert_close(theirs(ids).logits, mine.eval()(ids).logits, atol=1e-5, rtol=1e-5)
 
     loaded = load_model(str(saved), torch.float32)
+    assert not is_adapted(loaded)
     for (n, a), (_, b) in zip(loaded.named_parameters(), mine.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6, msg=n)
     assert load_config(str(saved)).hidden_size == 32
@@ -270,3 +273,21 @@ def test_a_folder_with_an_adapter_but_no_base_is_refused(tmp_path: Path) -> None
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(BadInput, match="base_model_name_or_path"):
         load_model(str(tmp_path), torch.float32)
+
+
+def test_a_run_with_lora_resumes_exactly_and_is_evaluated(tmp_path: Path, small_model: Path) -> None:
+    more = ["actor_rollout_ref.model.lora_rank=4", "actor_rollout_ref.model.lora_dropout=0.2"]
+    more += ["actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.optim.lr=1e-2"]
+    more += ["actor_rollout_ref.actor.optim.lr_scheduler_type=constant"]
+    for out, steps in (("whole", 4), ("parts", 2), ("parts", 4)):
+        args = command(tmp_path / out, small_model, *more, f"trainer.total_training_steps={steps}")
+        done = subprocess.run(args, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    ends = [load_file(tmp_path / out / "checkpoints/step-4/adapter_model.safetensors") for out in ("whole", "parts")]
+    assert all(torch.equal(v, ends[1][k]) for k, v in ends[0].items())
+    assert rows(tmp_path / "whole")[-1] == rows(tmp_path / "parts")[-1]
+    assert json.loads((tmp_path / "whole" / "fidelity.json").read_text())["fidelity"] == 1.0
+    args = [sys.executable, "-m", "recollect", "eval", str(tmp_path / "whole"), "-q"]
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoint"].endswith("step-4")

@@ -29,19 +29,22 @@ def run_with_budget(
     work: Callable[[list[Packed]], T],
     reset: Callable[[], Any] = lambda: None,
 ) -> T:
-    """``work(make_packs(tokens))``; when the GPU's memory runs out, the same again with half the tokens.
+    """``work(make_packs(tokens))``; when the GPU's memory runs out, the same again with half of what was tried.
 
     ``reset`` drops what a broken try has left behind, such as part of a gradient. ``work`` starts from the beginning
     each time, so what it adds up has to be made inside it. Losses do not depend on how a batch is cut.
     """
     while True:
+        packs = make_packs(budget.tokens)
         try:
-            return work(make_packs(budget.tokens))
+            return work(packs)
         except torch.OutOfMemoryError:
-            if budget.tokens // 2 < budget.floor:
+            smaller = min(budget.tokens, max(len(p.tokens) for p in packs)) // 2
+            if smaller < budget.floor:
                 raise
+        del packs
         reset()  # outside the handler, whose traceback keeps the tensors of the failed try alive
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        budget.tokens //= 2
-        budget.warn(f"the GPU's memory ran out; going on with at most {budget.tokens} tokens per micro-batch")
+        budget.tokens = smaller
+        budget.warn(f"the GPU's memory ran out; going on with at most {smaller} tokens per micro-batch")
