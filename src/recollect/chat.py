@@ -13,6 +13,21 @@ from typing import Any
 from recollect.types import BadInput, Message
 
 
+CHATML = (
+    r"{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    r"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "qwen2.5": CHATML, "qwen3": CHATML}  # for `agent.template`
+
+
+def use_template(tokenizer: Any, name: str | None) -> Any:
+    """The tokenizer with a chat template by name. A Qwen tokenizer keeps its own under its family's name."""
+    own = str(getattr(tokenizer, "chat_template", None) or "")
+    if name is not None and (name == "chatml" or "<|im_start|>" not in own):
+        tokenizer.chat_template = TEMPLATES[name]
+    return tokenizer
+
+
 class Renderer:
     """Renders messages for one tokenizer."""
 

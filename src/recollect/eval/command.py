@@ -61,7 +61,7 @@ def config_of(run: Path | None, settings: list[str]) -> Config:
 def build_policy(cfg: Config, path: str, longest_question: str) -> dict[str, Binding]:
     """The engine over one checkpoint, bound to every role."""
     device, rollout = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.rollout
-    renderer = Renderer(load_tokenizer(path))
+    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, pick_dtype(rollout.dtype, device), device)
     engine = Engine(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from recollect.chat import use_template
 from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.tiny import TINY
 from recollect.types import BadInput
@@ -33,16 +34,16 @@ def model_path(path: str) -> str:
     return path
 
 
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a model."""
+def load_tokenizer(path: str, template: str | None = None) -> Any:
+    """The tokenizer of a model, with a chat template by name or its own."""
     from transformers import AutoTokenizer
 
     base = adapter_base(path)
     if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
-        return load_tokenizer(base)
+        return load_tokenizer(base, template)
 
     try:
-        return AutoTokenizer.from_pretrained(model_path(path))
+        return use_template(AutoTokenizer.from_pretrained(model_path(path)), template)
     except BadInput:
         raise
     except Exception as error:

@@ -98,7 +98,7 @@ def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -
 def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: str) -> Parts:
     device = pick_device(cfg.trainer.device)
     actor, rollout = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, cfg.agent.template)
     renderer = Renderer(tokenizer)
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, torch.float32, device)
