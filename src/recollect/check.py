@@ -13,9 +13,7 @@ from recollect.config import Config, Optim
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.types import BadInput
 
-ESTIMATORS = (
-    *("gae", "grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "gpg"),
-)
+ESTIMATORS = (*("gae", "grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "gpg"),)
 LOSS_MODES = ("ppo", "gspo", "cispo", "dr_grpo", "reinforce")
 AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "trajectory-mean")
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
@@ -55,8 +53,9 @@ def _agent(cfg: Config) -> Problems:
     if agent.template is not None:
         yield from _known("agent.template", agent.template, list(TEMPLATES), "without it the tokenizer's own is used")
     if agent.tools and agent.agent_type in ("recurrent", "chat"):
-        yield f"agent.tools={list(agent.tools)}: the agent {agent.agent_type} uses no tools; those that do: " + ", ".join(
-            TOOL_AGENTS
+        yield (
+            f"agent.tools={list(agent.tools)}: the agent {agent.agent_type} uses no tools; those that do: "
+            + ", ".join(TOOL_AGENTS)
         )
     if agent.agent_type in TOOL_AGENTS:
         for tool in agent.tools:
@@ -186,11 +185,11 @@ def _critic(cfg: Config) -> Problems:
     yield from _fsdp("critic.fsdp_config", critic.fsdp_config.fsdp_size)
     if cfg.algorithm.adv_estimator != "gae":  # a command may describe a critic that its estimator does not ask for
         if cfg.trainer.critic_warmup > 0:
-            yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}, but only algorithm.adv_estimator=gae has a critic"
+            yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}: only algorithm.adv_estimator=gae has a critic"
         return
     yield from _batches(cfg, "critic", critic.ppo_mini_batch_size)
     if model.share_actor and model.path not in ("", cfg.actor_rollout_ref.model.path):
-        yield f"critic.model.share_actor=True puts the value head on the actor; critic.model.path={model.path} is another"
+        yield f"critic.model.share_actor=True puts the value head on the actor, and not on critic.model.path={model.path}"
     if model.share_actor and model.lora_rank:
         yield f"critic.model.share_actor=True: there is no model for critic.model.lora_rank={model.lora_rank}"
 
@@ -240,7 +239,7 @@ def _one_device(cfg: Config) -> Problems:
     if trainer.n_gpus_per_node != 0:
         yield from _only_one("trainer.n_gpus_per_node", trainer.n_gpus_per_node)
     if trainer.default_hdfs_dir is not None:
-        yield f"trainer.default_hdfs_dir={trainer.default_hdfs_dir}: checkpoints are kept in the run directory; set null"
+        yield f"trainer.default_hdfs_dir={trainer.default_hdfs_dir}: checkpoints stay in the run directory; set null"
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -36,6 +37,22 @@ class Console:
     def show(self, thing: Any) -> None:
         """Something that rich can draw, such as a table."""
         self.rich.print(thing)
+
+    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table: drawn in a terminal, aligned text elsewhere."""
+        if self.live:
+            drawn = Table(title=title, title_justify="left", show_header=any(header))
+            for name in header:
+                drawn.add_column(name)
+            for row in rows:
+                drawn.add_row(*row)
+            self.show(drawn)
+            return
+        lines = [header, *rows] if any(header) else list(rows)
+        widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+        self.say(title)
+        for line in lines:
+            self.say("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def warn(self, text: str) -> None:
         """A line on standard error, even when quiet."""

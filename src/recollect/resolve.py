@@ -88,7 +88,7 @@ def _model(cfg: Config) -> None:
     if name and name != model.path:
         if model.path != Config().actor_rollout_ref.model.path:
             raise BadInput(
-                f"agent.model_name_or_path={name} and actor_rollout_ref.model.path={model.path} must be the same model; "
+                f"agent.model_name_or_path={name} and actor_rollout_ref.model.path={model.path} are the same setting; "
                 "give one of them"
             )
         model.path = name

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from recollect.agents import AGENTS
+from recollect.check import refuse_unfinished
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards import REWARDS
@@ -29,11 +30,13 @@ class Collector:
         self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
+        refuse_unfinished(cfg)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS
         self.on_done = on_done or (lambda trajectory: None)
-        self.scoring = asyncio.Semaphore(cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS)
+        at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
+        self.scoring = asyncio.Semaphore(1 if cfg.reward_model.reward_manager == "naive" else at_once)
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""

@@ -38,8 +38,8 @@ class Run:
         return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
 
     @staticmethod
-    def start(cfg: Config) -> Run:
-        """Open the run directory for writing; refuse one that is not ours or belongs to another configuration."""
+    def usable(cfg: Config) -> Run:
+        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration."""
         run = Run.of(cfg)
         config = run.path / "config.yaml"
         if run.path.exists() and not run.path.is_dir():
@@ -55,8 +55,17 @@ class Run:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
             if cfg.trainer.resume_mode == "disable":
                 raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
+        above = next(p for p in (run.path.absolute(), *run.path.absolute().parents) if p.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise BadInput(f"the run directory {run.path} cannot be written: {above} is not a folder that takes files")
+        return run
+
+    @staticmethod
+    def start(cfg: Config) -> Run:
+        """Open the run directory for writing."""
+        run = Run.usable(cfg)
         run.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(config, to_yaml(cfg))
+        write_atomic(run.path / "config.yaml", to_yaml(cfg))
         for name in ("trajectories", "checkpoints", "plots"):
             (run.path / name).mkdir(exist_ok=True)
         return run

@@ -33,6 +33,7 @@ class Task:
     answers: tuple[str, ...] = ()  # accepted answers
     source: str = "default"  # data source; validation is reported per source
     fields: dict[str, Any] = field(default_factory=dict)  # everything else the data row held
+    place: str = ""  # file and row, for messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,14 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
     """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
     data = cfg.data
-    question = row.get(data.prompt_key, row.get("question", row.get("prompt")))
+    fallback = row.get("prompt") if data.prompt_key == "question" else None  # verl's name of the same field
+    question = row.get(data.prompt_key, fallback)
     if isinstance(question, Sequence) and not isinstance(question, str) and question:
         question = question[-1].get("content") if isinstance(question[-1], Mapping) else None
     if not isinstance(question, str) or not question.strip():
-        raise BadInput(f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row)}")
+        raise BadInput(
+            f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
+        )
     context = row.get(data.context_key)
     if cfg.agent.agent_type == "recurrent" and (not isinstance(context, str) or not context.strip()):
         problem = "an empty document" if data.context_key in row else "no document"
@@ -98,7 +101,8 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     fields = {k: v for k, v in row.items() if k != data.context_key}
     source = str(row.get("data_source") or row.get("source") or "default")
     text = context if context is None else sound(context)
-    return Task(str(row.get("id", index)), sound(question), text, tuple(sound(str(a)) for a in answers), source, fields)
+    accepted = tuple(sound(str(a)) for a in answers)
+    return Task(str(row.get("id", index)), sound(question), text, accepted, source, fields, place)
 
 
 def sound(text: str) -> str:

@@ -34,7 +34,7 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
-        stream, self.val_tasks = TaskStream(cfg), held_out(cfg)
+        stream, self.val_tasks = TaskStream(cfg, console.say), held_out(cfg)
         self.total = cfg.trainer.total_training_steps = stream.steps()
         actor = cfg.actor_rollout_ref.actor
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)

@@ -15,6 +15,7 @@ from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
+from recollect.data.prompts import CONVERSING, window_problem
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.tiny import SCRATCH, save_scratch
@@ -64,6 +65,8 @@ def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
 
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
     """Refuse limits that cannot fit the model's window, with the numbers."""
+    if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
+        raise BadInput(problem)
     if cfg.agent.agent_type != "recurrent":
         return
     limits = cfg.recurrent.memory.config
