@@ -20,7 +20,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
         *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
-    ["recollect.train", "recollect.eval", "recollect.estimate", "recollect.dry_run"],
+    ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run"],
     ["recollect.cli", "recollect.__main__"],
 ]
 

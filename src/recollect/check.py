@@ -189,7 +189,7 @@ def _critic(cfg: Config) -> Problems:
         return
     yield from _batches(cfg, "critic", critic.ppo_mini_batch_size)
     if model.share_actor and model.path not in ("", cfg.actor_rollout_ref.model.path):
-        yield f"critic.model.share_actor=True puts the value head on the actor, and not on critic.model.path={model.path}"
+        yield f"critic.model.share_actor=True puts the value head on the actor, not on critic.model.path={model.path}"
     if model.share_actor and model.lora_rank:
         yield f"critic.model.share_actor=True: there is no model for critic.model.lora_rank={model.lora_rank}"
 

@@ -18,11 +18,11 @@ from recollect.check import TOOL_AGENTS, TOOL_REWARDS, TOOLS
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
-from recollect.estimate import Need, Tokens, memory, model_config, tokens
 from recollect.models.load import EMBEDDED, context_window, load_tokenizer, model_path
 from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
+from recollect.predict import Need, Tokens, memory, model_config, tokens
 from recollect.rewards import REWARDS
 from recollect.run import Run
 from recollect.train.device import pick_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recollect.rewards.text import em, f1, last_boxed, normalize
+from recollect.rewards.text import em, f1, last_boxed
 from recollect.types import Score, Task
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
@@ -52,4 +52,4 @@ def plain_result(text: str) -> str:
         rest = rest.rstrip("0")
         value = (whole.lstrip("0") or "0") + (f".{rest}" if rest else "")
         return value if value == "0" else sign + value
-    return "".join(text.split()) if "\\" in text else normalize(text) or "".join(text.split())
+    return "".join(text.split())
