@@ -1,4 +1,4 @@
-"""Commands that users of MemAgent and AgentFly know, word for word but for program, model, data, GPU and step counts."""
+"""Commands of MemAgent and AgentFly, word for word but for program, model, data, GPU and step counts."""
 
 from __future__ import annotations
 
