@@ -112,4 +112,6 @@ def _earlier(prompt: object) -> list[Message]:
     """The messages before the last, where a data row holds a conversation."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         return []
-    return [Message(str(m["role"]), str(m["content"])) for m in prompt[:-1] if isinstance(m, Mapping)]
+    return [
+        Message(str(m.get("role", "user")), str(m.get("content") or "")) for m in prompt[:-1] if isinstance(m, Mapping)
+    ]
