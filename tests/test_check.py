@@ -87,6 +87,7 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "algorithm.adv_estimator=gae critic.ppo_mini_batch_size=64": "is larger than data.train_batch_size=32",
     "algorithm.adv_estimator=gae critic.model.share_actor=True critic.model.path=other": "not on critic.model.path",
     "algorithm.adv_estimator=gae critic.model.share_actor=True critic.model.lora_rank=4": "there is no model for",
+    "algorithm.adv_estimator=gae critic.model.share_actor=True critic.fsdp_config.param_offload=True": "no model for",
     "trainer.logger=[console,papyrus]": "trainer.logger=papyrus is unknown",
     "trainer.resume_mode=resume_path": "needs trainer.resume_from_path",
     "trainer.resume_from_path=there": "needs trainer.resume_mode=resume_path",

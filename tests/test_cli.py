@@ -190,7 +190,7 @@ def test_cfg_config_and_dry_run(tmp_path: Path) -> None:
 
 
 def test_a_chat_agent_trains(small_model: Path, tmp_path: Path) -> None:
-    rows = [{"question": "What is it? " * (1 + 30 * (i > 3)), "answer": str(i)} for i in range(6)]
+    rows = [{"question": "What is it? " * (1 + 30 * (i > 3)), "context": "c", "answer": str(i)} for i in range(6)]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     done = recollect(
         "train",
@@ -210,6 +210,7 @@ def test_a_chat_agent_trains(small_model: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "left out 2 of 6 training tasks: longer than 99 tokens" in done.stdout
+    assert "the agent chat asks the question alone" in done.stdout
     (row,) = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert (row["rollout/turns"], row["rollout/failures"]) == (1, 0)
 

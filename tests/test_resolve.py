@@ -43,6 +43,7 @@ def trees(draw: Any) -> Config:
     policy.actor.policy_loss.loss_mode = draw(st.sampled_from(["ppo", "vanilla", "dr_grpo", "gspo"]))
     policy.actor.loss_agg_mode = draw(st.sampled_from(["token-mean", "seq-mean-token-sum-norm", "trajectory-mean"]))
     cfg.critic.model.path = draw(st.sampled_from(["", "tiny", "other"]))
+    cfg.critic.model.share_actor = draw(st.booleans())
     cfg.critic.ppo_mini_batch_size = draw(st.integers(0, 3))
     policy.actor.ppo_mini_batch_size = draw(st.integers(0, 3))
     cfg.critic.ppo_epochs = draw(optional(st.integers(1, 3)))
@@ -50,7 +51,7 @@ def trees(draw: Any) -> Config:
     return cfg
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees())
 def test_a_resolved_tree_is_a_fixed_point(cfg: Config) -> None:
     before = to_yaml(cfg)

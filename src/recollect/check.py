@@ -192,6 +192,8 @@ def _critic(cfg: Config) -> Problems:
         yield f"critic.model.share_actor=True puts the value head on the actor, not on critic.model.path={model.path}"
     if model.share_actor and model.lora_rank:
         yield f"critic.model.share_actor=True: there is no model for critic.model.lora_rank={model.lora_rank}"
+    if model.share_actor and critic.fsdp_config.param_offload:
+        yield "critic.model.share_actor=True: there is no model for critic.fsdp_config.param_offload=True"
 
 
 def _sft(cfg: Config) -> Problems:

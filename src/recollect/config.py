@@ -197,7 +197,7 @@ class Data:
     train_batch_size: int = 16  # tasks per step
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
     val_max_samples: int = -1  # validation tasks; -1: all of the files, or 256 made-up ones
-    prompt_key: str = "question"  # field with the question
+    prompt_key: str = "question"  # field with the question; its default also finds `prompt`
     context_key: str = "context"  # field with the document
     answer_key: str = "answer"  # field with the accepted answer or answers
     shuffle: bool = True  # new seeded order each epoch
@@ -244,14 +244,14 @@ class Agent:
     use_agent: bool = True  # False: one plain question and answer, whatever agent_type says
     agent_type: str = "recurrent"  # recurrent, chat, hf, react, code, or package.module:function, or file.py:function
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
-    template: str | None = None  # chat template by name; default: the tokenizer's own
+    template: str | None = None  # chat template by name: chatml, qwen2.5 or qwen3; default: the tokenizer's own
     tools: list[str] = field(default_factory=list)  # tools by name
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it
     backend: str = "async_verl"  # who generates: async_verl, the trainer's own engine
     max_turns: int = 10  # generations per trajectory of a tool agent
     num_chains: int | None = None  # trajectories per task; the same as actor_rollout_ref.rollout.n
     max_tokens_per_turn: int | None = None  # longest completion of a turn; default rollout.response_length
-    reward_name: str = "boxed_em"  # boxed_em, em, f1, sub_em, or module:function, or file.py:function
+    reward_name: str = "boxed_em"  # a name of rewards/ (boxed_em, em, f1, …), or module:function, or file.py:function
     max_concurrency: int = 1024  # trajectories under way at once
     timeout_s: float = 600.0  # deadline of one trajectory
     reward_timeout_s: float = 60.0  # deadline of one reward call

@@ -116,6 +116,8 @@ def _loss(cfg: Config) -> None:
 def _critic(cfg: Config) -> None:
     critic, policy = cfg.critic, cfg.actor_rollout_ref
     critic.model.path = critic.model.path or policy.model.path
+    if critic.model.share_actor and critic.model.path == policy.model.path:
+        critic.model.path = ""  # it has no model of its own
     critic.ppo_mini_batch_size = critic.ppo_mini_batch_size or policy.actor.ppo_mini_batch_size
     if critic.ppo_epochs is None:
         critic.ppo_epochs = policy.actor.ppo_epochs
