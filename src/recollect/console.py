@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -45,7 +46,7 @@ class Console:
             for name in header:
                 drawn.add_column(name)
             for row in rows:
-                drawn.add_row(*row)
+                drawn.add_row(*map(Text, row))  # what users wrote is not markup
             self.show(drawn)
             return
         lines = [header, *rows] if any(header) else list(rows)

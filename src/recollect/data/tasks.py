@@ -34,9 +34,7 @@ class TaskStream:
         rows = load_tasks(cfg, cfg.data.train_files) if cfg.data.train_files else []
         self.rows = within_limits(rows, cfg, True, say)
         if cfg.agent.agent_type == "chat" and any(task.context for task in rows):
-            say(
-                f"the agent chat asks the question alone, without the documents in data.context_key={cfg.data.context_key}"
-            )
+            say(f"the agent chat asks the question alone; data.context_key={cfg.data.context_key} is not read")
         if cfg.data.train_files and len(self.rows) < cfg.data.train_batch_size:
             raise BadInput(
                 f"data.train_files hold {len(self.rows)} tasks, fewer than data.train_batch_size="
