@@ -29,7 +29,7 @@ def _problems(cfg: Config) -> Iterator[str]:
     yield from _known(f"{policy}.dtype", actor.dtype, ["auto", "float32", "bfloat16"])
     yield from _known(f"{engine}.name", rollout.name, ["engine"])
     yield from _known(f"{engine}.dtype", rollout.dtype, ["auto", "float32", "bfloat16"])
-    yield from _known("trainer.resume_mode", cfg.trainer.resume_mode, ["auto", "disable"])
+    yield from _known("trainer.resume_mode", cfg.trainer.resume_mode, ["auto", "disable", "resume_path"])
     yield from _known("trainer.device", cfg.trainer.device, ["auto", "cpu", "cuda"])
     yield from _known("sft.export_dtype", cfg.sft.export_dtype, ["float32", "bfloat16"])
     for place, optim in ((f"{policy}.optim", actor.optim), ("sft.optim", cfg.sft.optim)):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,8 @@ class Process:
     def let_go(self) -> None:
         """There are no more rows: the tracker finishes by itself."""
         assert self.process.stdin is not None
-        try:
+        with suppress(OSError):  # it may be gone already, and has said why
             self.process.stdin.close()
-        except OSError:  # it is gone already, and has said why
-            pass
 
     def close(self, deadline: float) -> None:
         """Wait until then, at most."""

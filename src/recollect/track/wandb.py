@@ -36,7 +36,9 @@ class Wandb:
         self.run.define_metric("sft/*", step_metric="sft/step")  # SFT counts its own steps
         if not offline:
             return ""
-        return f"wandb: no WANDB_API_KEY, so offline in {about.folder}; later: wandb sync {about.folder}/wandb/offline-*"
+        return (
+            f"wandb: no WANDB_API_KEY, so offline in {about.folder}; later: wandb sync {about.folder}/wandb/offline-*"
+        )
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
         axis = "sft/step" if any(key.startswith("sft/") for key in row) else "step"

@@ -39,11 +39,14 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def follow(path: Path, ended: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """Complete rows of a file that grows, until ``ended()``, which may wait."""
+    """Complete rows of a file that grows, until ``ended()``, which may wait; one that was cut is read anew."""
     place = 0
     while True:
         last = ended()
-        if path.exists():
+        size = path.stat().st_size if path.exists() else 0
+        if size < place:
+            place = 0
+        if size > place:
             with path.open("rb") as file:
                 file.seek(place)
                 for line in file:
