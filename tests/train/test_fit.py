@@ -44,7 +44,10 @@ def test_when_it_validates(tmp_path: Path, small_model: Path) -> None:
     fit(tmp_path / "a", small_model, "trainer.val_before_train=false", "trainer.test_freq=2")
     assert [(r["step"], r.get("phase")) for r in rows(tmp_path / "a") if "val/needle/n" in r] == [(2, "rl"), (4, None)]
     fit(tmp_path / "b", small_model, "trainer.test_freq=-1")
-    assert [(r["step"], r.get("phase")) for r in rows(tmp_path / "b") if "val/needle/n" in r] == [(0, "base"), (4, None)]
+    assert [(r["step"], r.get("phase")) for r in rows(tmp_path / "b") if "val/needle/n" in r] == [
+        (0, "base"),
+        (4, None),
+    ]
 
 
 def test_validation_does_not_depend_on_its_batches(tmp_path: Path, small_model: Path) -> None:
@@ -149,7 +152,7 @@ def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, small_model: Path)
         fit(out, small_model, *path(small_model))
     with pytest.raises(BadInput, match="no checkpoint that can be read"):
         fit(out, tmp_path / "other", *path(source))
-    with pytest.raises(BadInput, match="at step 4, past trainer.total_training_steps=3"):
+    with pytest.raises(BadInput, match=r"at step 4, past trainer\.total_training_steps=3"):
         fit(out, small_model, *path(source), "trainer.total_training_steps=3")
     kl = "actor_rollout_ref.actor.use_kl_loss=true"
     (source / "checkpoints" / "step-0").rename(tmp_path / "moved")

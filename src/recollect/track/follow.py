@@ -34,21 +34,26 @@ def tracking(cfg: Config, run: Run, console: Console, rows: Path | None = None) 
     }
     folder = run.path / "trackers"
     made = [Process(name, {**job, "folder": str(folder / name)}, console) for name in trackers_of(cfg.trainer.logger)]
+    seconds = CLOSING
     try:
         yield
+    except KeyboardInterrupt:  # stop now: they finish by themselves
+        seconds = 0.0
+        raise
     finally:
-        deadline = time.monotonic() + CLOSING
+        deadline = time.monotonic() + seconds
         for process in made:
             process.let_go()
         for process in made:
-            process.close(deadline)
+            if seconds:
+                process.close(deadline)
 
 
 class Process:
     """One tracker at work in its own process (`worker.py`)."""
 
     def __init__(self, name: str, job: dict[str, Any], console: Console) -> None:
-        self.name, self.warn, self.say = name, console.warn, console.say
+        self.name, self.warn, self.say, self.told = name, console.warn, console.say, False
         self.process = subprocess.Popen(
             [sys.executable, "-m", "recollect.track.worker"],
             stdin=subprocess.PIPE,
@@ -76,8 +81,10 @@ class Process:
         try:
             self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
+            self.told = True
             self.warn(f"tracker {self.name} did not finish within {CLOSING:.0f} s and was left behind")
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.listener.join(1)
 
@@ -92,6 +99,12 @@ class Process:
                 self._failed(message["failed"])
             else:
                 self.say(message["say"])
+        code = self.process.wait()
+        if code:
+            self._failed(f"exit code {code}")
 
     def _failed(self, why: str) -> None:
+        if self.told:
+            return
+        self.told = True
         self.warn(f"tracker {self.name} stopped ({why}); training goes on, metrics.jsonl has every row")

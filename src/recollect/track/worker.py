@@ -12,8 +12,8 @@ import json
 import math
 import os
 import re
-import select
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +24,7 @@ from recollect.track.tracker import About, Tracker
 
 POLL = 0.5  # seconds between looks at the file
 PATIENCE = 30  # seconds to wait for the tracker of the same run's last life
+LAST = 60  # seconds to finish in once the run has let go
 
 
 def label(row: Mapping[str, Any]) -> str:
@@ -101,15 +102,16 @@ def main() -> None:
     if not os.environ.get("RECOLLECT_DEBUG"):
         os.dup2(quiet, 2)
     name, folder = job["tracker"], Path(job["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
     about = About(folder, job["project"], job["experiment"], job["config"])
-    tracker = TRACKERS[name]()
+    tracker, over = TRACKERS[name](), threading.Event()
+    threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         held = _lock(folder / "lock")
         said = tracker.open(about)
         if said:
             print(json.dumps({"say": said}), file=says, flush=True)
-        feed(tracker, follow(Path(job["rows"]), _over), folder / "sent")
+        feed(tracker, follow(Path(job["rows"]), lambda: over.wait(POLL)), folder / "sent")
         tracker.close()
         held.close()
     except BaseException as error:
@@ -119,8 +121,12 @@ def main() -> None:
         os._exit(1)  # not through the library's exit handlers, which may wait for a network
 
 
-def _over() -> bool:
-    return bool(select.select([sys.stdin.fileno()], [], [], POLL)[0])
+def _wait_for_the_end(over: threading.Event) -> None:
+    """Note when the run lets go or dies; a library that then hangs does not stay for ever."""
+    sys.stdin.read()
+    over.set()
+    time.sleep(LAST)
+    os._exit(1)
 
 
 if __name__ == "__main__":
