@@ -134,16 +134,16 @@ def link(source: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}.writing")
     remove_tree(temporary)
     temporary.mkdir(parents=True)
-    for path in source.iterdir():
+    for path in sorted(source.rglob("*")):
+        copy = temporary / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+            continue
         try:
-            os.link(path, temporary / path.name)
+            os.link(path, copy)
         except OSError:
-            shutil.copyfile(path, temporary / path.name)
-            _sync(temporary / path.name)
-    _sync(temporary)
-    remove_tree(target)
-    os.replace(temporary, target)
-    _sync(target.parent)
+            shutil.copyfile(path, copy)
+    _replace(temporary, target)
 
 
 def read_state(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from typing import Any
 
@@ -17,11 +16,12 @@ from recollect.run import Run
 from recollect.track import trackers_of
 from recollect.track.follow import tracking
 from recollect.train import checkpoint
+from recollect.train.critic import Critic
 from recollect.train.interrupt import Asked, Interrupted, interruptible
-from recollect.train.learner import Learner
-from recollect.train.resume import named_start, needs_reference
+from recollect.train.learner import Learner, reference_of
+from recollect.train.resume import keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
-from recollect.train.setup import build
+from recollect.train.setup import build, build_critic
 from recollect.train.sft import Supervised
 from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, memory_row, validate
 from recollect.types import BadInput
@@ -45,11 +45,12 @@ class Fit:
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         parts = build(cfg, actor.optim, self.updates, max(questions, key=len))
         collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
-        self.start = named_start(cfg, parts.learner, self.total, console.warn)
+        self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
+        self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
         self.run = Run.start(cfg)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
-        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress)
+        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress, self.critic, console.warn)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
         self.asked = Asked()
@@ -96,7 +97,7 @@ class Fit:
             self.parts.sync(0)
             if self.val_tasks:
                 progress.held_out["sft"], improved = self._validate("sft")
-        only_at_the_end = cfg.trainer.save_freq < 0 and cfg.sft.steps == 0 and not needs_reference(cfg)
+        only_at_the_end = cfg.trainer.save_freq < 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
         if improved or self.asked.stop or not only_at_the_end:
             self._save()
         if self.asked.stop:
@@ -107,17 +108,9 @@ class Fit:
         cfg = self.cfg
         if not needs_reference(cfg):
             return
-        model = copy.deepcopy(self.parts.learner.model)
-        reference = Learner(
-            model.requires_grad_(False),
-            cfg.actor_rollout_ref.actor.optim,
-            1,
-            self.parts.learner.dtype,
-            frozen=True,
-        )
-        if resumed and self.progress.step > 0:
-            checkpoint.load_weights(self.folder / "step-0", reference)
-        self.rl.reference = reference
+        self.rl.reference = reference_of(self.parts.learner, cfg.actor_rollout_ref.ref.fsdp_config)
+        if resumed and self.progress.step > 0 and keeps_first(cfg):
+            checkpoint.load_weights(self.folder / "step-0", self.rl.reference)
 
     def _reinforce(self) -> None:
         cfg, progress = self.cfg, self.progress
@@ -177,6 +170,14 @@ class Fit:
 
     # ---- helpers ----
 
+    def _build_critic(self, actor: Learner) -> Critic:
+        """The critic, with a schedule as long as its updates."""
+        cfg, critic, size = self.cfg, self.cfg.critic, self.cfg.data.train_batch_size
+        policy = cfg.actor_rollout_ref.actor
+        per_step = size // (critic.ppo_mini_batch_size or policy.ppo_mini_batch_size or size)
+        epochs = policy.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
+        return build_critic(cfg, actor, self.total * per_step * epochs, self.console.warn)
+
     def _validate(self, phase: str, judged: bool = True) -> tuple[float, bool]:
         """Held-out success now, and whether trainer.best_metric was never better."""
         trainer, progress = self.cfg.trainer, self.progress
@@ -194,10 +195,15 @@ class Fit:
         progress.seconds["total"] += now - self.began
         self.began = now
         checkpoint.save(
-            self.folder, f"step-{progress.step}", self.parts.learner, self.parts.tokenizer, progress.state()
+            self.folder,
+            f"step-{progress.step}",
+            self.parts.learner,
+            self.parts.tokenizer,
+            progress.state(),
+            self.critic,
         )
         keep_best(self.folder, progress)
-        keep_first = ("step-0",) if needs_reference(cfg) else ()
+        keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
         checkpoint.prune(self.folder, "sft", 0)
         self._write_fidelity()
@@ -217,7 +223,7 @@ class Fit:
         if self.start is not None:
             state: dict[str, Any] | None = self.start.state
         else:
-            state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn)
+            state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn, self.critic)
         for key, value in (state or {}).items():
             setattr(self.progress, key, value)
         return state is not None
@@ -231,7 +237,7 @@ class Fit:
         self.run.truncate_metrics(progress.metrics_size)
         if self.start is not None and self.start.foreign:
             first = self.start.path.parent / "step-0"
-            if needs_reference(self.cfg) and progress.step:
+            if keeps_first(self.cfg) and progress.step:
                 checkpoint.link(first, self.folder / "step-0")
             self._save()
             self.console.say(f"going on from {self.start.path} at step {progress.step}")
