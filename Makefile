@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types format bench test-slow clean help
+.PHONY: demo test lint types format bench test-slow test-trackers clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -42,6 +42,10 @@ bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+test-trackers: $(STAMP) ## every tracker against its real library (installs them)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'
+	$(BIN)/pytest -m trackers
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

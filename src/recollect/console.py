@@ -28,6 +28,7 @@ class Console:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.brief = False  # no line for every step (trainer.logger without console)
         self.live = sys.stdout.isatty() and not quiet
         self.rich = RichConsole(quiet=quiet, highlight=False, width=None if self.live else 110)
 
@@ -74,7 +75,7 @@ class Console:
             )
             with Progress(*columns, console=self.rich) as bar:
                 job = bar.add_task(title, total=total, completed=done, text="")
-                yield lambda text="", count=1: bar.update(job, advance=count, text=text)
+                yield lambda text="", count=1: bar.update(job, advance=count, text="" if self.brief else text)
             return
         start, state = time.monotonic(), {"done": done, "last": 0.0}
 
@@ -82,7 +83,7 @@ class Console:
             state["done"] += count
             now = time.monotonic()
             finished = state["done"] == total
-            if not text and not finished and now - state["last"] < 10:
+            if (not text or self.brief) and not finished and now - state["last"] < 10:
                 return
             state["last"] = now
             rate = (now - start) / max(1, state["done"] - done)

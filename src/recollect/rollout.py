@@ -35,12 +35,13 @@ class Collector:
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS
         self.on_done = on_done or (lambda trajectory: None)
-        at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
-        self.scoring = asyncio.Semaphore(1 if cfg.reward_model.reward_manager == "naive" else at_once)
+        self.scoring = asyncio.Semaphore(0)  # made anew by every collection, for it belongs to one event loop
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
         gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
+        at_once = self.cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
+        self.scoring = asyncio.Semaphore(1 if self.cfg.reward_model.reward_manager == "naive" else at_once)
         groups = [Group(task, [Trajectory(task.id, i) for i in range(n)]) for task in tasks]
         attempts = [
             self._attempt(group.task, trajectory, sampling, f"{key}/{group.task.id}/{trajectory.sample}", gate)

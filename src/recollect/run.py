@@ -18,6 +18,9 @@ from recollect.types import BadInput, Group
 
 MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
+    "trainer.resume_from_path",
+    "trainer.logger",
+    "trainer.val_only",
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
@@ -74,9 +77,9 @@ class Run:
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Append one row of metrics."""
-        with self.metrics_path.open("a") as file:
+    def log(self, row: dict[str, Any], path: Path | None = None) -> None:
+        """Append one row of metrics, to ``metrics.jsonl`` or another file."""
+        with (path or self.metrics_path).open("a") as file:
             file.write(dump(row) + "\n")
 
     def metrics_size(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,28 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a checkpoint a second name that outlives the first: hard links, or copies where there can be none."""
+    temporary = target.with_name(f".{target.name}.writing")
+    remove_tree(temporary)
+    temporary.mkdir(parents=True)
+    for path in sorted(source.rglob("*")):
+        copy = temporary / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+            continue
+        try:
+            os.link(path, copy)
+        except OSError:
+            shutil.copyfile(path, copy)
+    _replace(temporary, target)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says about its run; empty when it cannot be read."""
+    try:
+        return dict(json.loads((path / STATE).read_text()))
+    except (OSError, ValueError):
+        return {}

@@ -38,6 +38,10 @@ class Progress:
     trained_tokens: int = 0
     sampled_tokens: int = 0  # trained tokens that are the policy's own sampled ids
     metrics_size: int = 0
+    best: float | None = None  # the largest value of trainer.best_metric so far …
+    best_step: int = 0  # … and the step that reached it
+    stale: int = 0  # validations since then
+    stopped: str = ""  # why the run ended before its last step
 
     def state(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from typing import Any
-
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.console import Console
@@ -15,9 +12,11 @@ from recollect.models.export import write_model
 from recollect.models.lora import plain_copy
 from recollect.rollout import Collector
 from recollect.run import Run
+from recollect.track import trackers_of
+from recollect.track.follow import tracking
 from recollect.train import checkpoint
 from recollect.train.device import pick_dtype
-from recollect.train.fit import Interrupted
+from recollect.train.interrupt import Asked, Interrupted, interruptible
 from recollect.train.setup import build
 from recollect.train.sft import Supervised, batches_of
 from recollect.types import BadInput
@@ -29,6 +28,7 @@ def supervise(cfg: Config, console: Console) -> None:
         raise BadInput("sft.steps=0: say how many updates to make, for example sft.steps=200")
     if cfg.trainer.experiment_name and not cfg.trainer.default_local_dir:
         cfg.trainer.experiment_name = f"{cfg.trainer.experiment_name}-sft".replace("-sft-sft", "-sft")
+    trackers_of(cfg.trainer.logger)
     tasks = held_out(cfg)
     asked = max((t.question for t in tasks), key=len, default="")
     parts = build(cfg, cfg.sft.optim, cfg.sft.steps, asked)
@@ -38,20 +38,11 @@ def supervise(cfg: Config, console: Console) -> None:
     if (folder / "step-0").is_dir():
         console.say(f"already done: {folder / 'step-0'}")
         return
-    stopping: list[bool] = []
-
-    def ask(number: int, frame: Any) -> None:
-        if stopping:
-            raise KeyboardInterrupt
-        stopping.append(True)
-        console.warn("stopping after this update (Ctrl-C again to stop now)")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        work = Supervised(cfg, run, console, parts.learner, parts.tokenizer)
-        done = work.fit(work.resume(), lambda: bool(stopping))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    asked_to = Asked()
+    work = Supervised(cfg, run, console, parts.learner, parts.tokenizer)
+    start = work.resume()
+    with tracking(cfg, run, console), interruptible(console, asked_to, "update"):
+        done = work.fit(start, lambda: asked_to.stop)
     if done < cfg.sft.steps:
         raise Interrupted
     checkpoint.save(folder, "step-0", parts.learner, parts.tokenizer, {"step": 0})
