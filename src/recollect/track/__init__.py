@@ -24,15 +24,23 @@ OWN = ("console", "jsonl")  # a line per step in the terminal; metrics.jsonl, wh
 NEEDS = {"mlflow": ("mlflow", "sqlalchemy", "alembic")}  # packages; elsewhere the one of the tracker's name
 
 
-def trackers_of(names: Sequence[str]) -> list[str]:
-    """The trackers among the names of trainer.logger; refuse unknown ones and those that are not installed."""
-    for name in names:
+def trackers_of(names: Sequence[str], warn: Callable[[str], None] = lambda message: None) -> list[str]:
+    """The trackers among the names of trainer.logger that are installed; unknown ones are refused.
+
+    A tracker never stops training: one that is not installed is left out, saying how to get it.
+    """
+    found = []
+    for name in dict.fromkeys(names):
         if name not in TRACKERS and name not in OWN:
             raise BadInput(f"trainer.logger={name} is unknown; known: {', '.join([*OWN, *TRACKERS])}")
-        missing = [p for p in NEEDS.get(name, (name,)) if name in TRACKERS and importlib.util.find_spec(p) is None]
+        if name not in TRACKERS:
+            continue
+        missing = [p for p in NEEDS.get(name, (name,)) if importlib.util.find_spec(p) is None]
         if missing:
-            raise BadInput(
-                f"trainer.logger={name} needs the package {missing[0]}, which is not installed: "
+            warn(
+                f"trainer.logger={name}: going on without it, the package {missing[0]} is not installed: "
                 f"pip install 'recollect[{name}]'"
             )
-    return [name for name in dict.fromkeys(names) if name in TRACKERS]
+        else:
+            found.append(name)
+    return found

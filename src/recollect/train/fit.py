@@ -32,7 +32,7 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
-        trackers_of(cfg.trainer.logger)  # a missing package is said before anything is written
+        trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
         stream, self.val_tasks = TaskStream(cfg, console.say), held_out(cfg)
         self.total = cfg.trainer.total_training_steps = stream.steps()

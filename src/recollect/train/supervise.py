@@ -28,7 +28,7 @@ def supervise(cfg: Config, console: Console) -> None:
         raise BadInput("sft.steps=0: say how many updates to make, for example sft.steps=200")
     if cfg.trainer.experiment_name and not cfg.trainer.default_local_dir:
         cfg.trainer.experiment_name = f"{cfg.trainer.experiment_name}-sft".replace("-sft-sft", "-sft")
-    trackers_of(cfg.trainer.logger)
+    trackers_of(cfg.trainer.logger, console.warn)
     tasks = held_out(cfg)
     asked = max((t.question for t in tasks), key=len, default="")
     parts = build(cfg, cfg.sft.optim, cfg.sft.steps, asked)
