@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recollect.algos.packed import Packed
 from recollect.config import Optim
+from recollect.models.attention import focus
 from recollect.train.forward import logprobs_and_entropy
 from recollect.train.optim import Optimizers, build_optimizer, learning_rate
 
@@ -31,6 +32,7 @@ class Learner:
         frozen: bool = False,
     ) -> None:
         self.model = model.float()
+        focus(self.model)
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.optim = optim
