@@ -59,14 +59,39 @@ CASES = {
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 @pytest.mark.parametrize("case", CASES)
-def test_greedy_equals_generate(kind: str, case: str) -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_greedy_equals_generate(kind: str, case: str, compiled: bool) -> None:
     plain, ours = make_pair(kind)
     engine = Engine(ours, decode=str, max_batched_tokens=128)
+    if compiled and engine.kernel is None:
+        pytest.skip("there is no compiler here")
+    engine.kernel = engine.kernel if compiled else None
     prompts = CASES[case]()
     for prompt, done in zip(prompts, run(engine, prompts, temperature=0.0), strict=True):
         assert list(done.ids) == reference_ids(plain, prompt)
         expected = reference_logprobs(plain, prompt, done)
         torch.testing.assert_close(torch.tensor(done.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_compiled_attention_in_bfloat16_equals_the_operations_of_torch() -> None:
+    _, ours = make_pair("Qwen3")
+    engines = [Engine(ours.bfloat16(), decode=str) for _ in range(2)]
+    if engines[0].kernel is None:
+        pytest.skip("there is no compiler here")
+    engines[1].kernel = None
+    prompts = [ids(1, 50) + ids(10 + i, 3 + i) for i in range(20)] + [ids(30 + i, 5 + 40 * i) for i in range(4)]
+    first, second = (run(e, prompts, temperature=0.0, max_tokens=1) for e in engines)
+    found, expected = (torch.tensor([d.logprobs[0] for d in done]) for done in (first, second))
+    torch.testing.assert_close(found, expected, atol=0.05, rtol=0)
+
+
+def test_prompts_of_one_request_do_not_fill_the_prefix_cache() -> None:
+    _, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    run(engine, [ids(i, 100) for i in range(5)])
+    assert engine.scheduler.prefixes.tokens == 0
+    run(engine, [ids(1, 100)] * 2)
+    assert engine.scheduler.prefixes.tokens == 99
 
 
 def test_shared_prompts_are_computed_once() -> None:
@@ -221,3 +246,19 @@ def test_errors_reach_the_caller_and_the_engine_survives() -> None:
     with pytest.raises(IndexError):
         run(engine, [[5, 10_000]])
     assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
+    plain, ours = make_pair(kind)
+    engine = Engine(ours, decode=str)
+    if engine.kernel is None:
+        pytest.skip("there is no compiler here")
+    replaced = {n for n, m in ours.named_modules() if type(m) is not type(plain.get_submodule(n))}
+    assert "model.norm" in replaced
+    assert ("model.layers.0.mlp" in replaced) == (not kind.startswith("Gemma"))  # Gemma's gate is a GELU
+    x = torch.randn(7, 48)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.model.norm(x), plain.model.norm(x), atol=1e-5, rtol=1e-5)
+    loss = ours.model.norm(x.requires_grad_()).square().sum()
+    assert loss.requires_grad  # training keeps the library's own

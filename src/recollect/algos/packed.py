@@ -51,6 +51,12 @@ class TreePlan:
 
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
+    keep: Tensor  # flat tokens that predict a target
+
+    @property
+    def total(self) -> int:
+        """Flat tokens."""
+        return len(self.inverse)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
@@ -89,7 +95,7 @@ class Packed:
             return self
         move = lambda t: t.to(device, non_blocking=True)
         buckets = [Bucket(move(b.queries), move(b.keys), move(b.before), b.causal) for b in self.plan.buckets]
-        plan = TreePlan(buckets, move(self.plan.inverse))
+        plan = TreePlan(buckets, move(self.plan.inverse), move(self.plan.keep))
         tokens, positions, parents, targets, entry_target, entry = (
             move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
         )
@@ -110,11 +116,12 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
     target_nodes, first, entry_target = np.unique(np.concatenate(nodes), return_index=True, return_inverse=True)
     tokens = np.concatenate([t.tokens for t in trees])
     as_tensor = lambda a: torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64))
+    predicting = np.concatenate(parents)[first]
     return Packed(
         as_tensor(tokens),
         as_tensor(np.concatenate([t.positions for t in trees])),
-        _plan(trees, starts),
-        as_tensor(np.concatenate(parents)[first]),
+        TreePlan(*_segments(trees, starts), as_tensor(np.unique(predicting))),
+        as_tensor(predicting),
         as_tensor(tokens[target_nodes]),
         as_tensor(entry_target),
         as_tensor(np.concatenate(entries)),
@@ -134,7 +141,8 @@ def segments(tree: Tree) -> list[tuple[int, int, np.ndarray]]:
     return out
 
 
-def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
+def _segments(trees: Sequence[Tree], starts: np.ndarray) -> tuple[list[Bucket], Tensor]:
+    """Buckets of segments that cover the trees, and where each flat token is in them."""
     runs = [
         (start + first, count, start + path)
         for tree, start in zip(trees, starts, strict=False)
@@ -167,4 +175,4 @@ def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
         before = np.array([len(path) - count for _, count, path in shelf])
         causal = shelf[0][1] == len(shelf[0][2])
         buckets.append(Bucket(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(before), causal))
-    return TreePlan(buckets, torch.from_numpy(inverse))
+    return buckets, torch.from_numpy(inverse)

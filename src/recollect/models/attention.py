@@ -22,6 +22,16 @@ NAME = "recollect"
 class Plan(Protocol):
     """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
 
+    @property
+    def keep(self) -> Tensor | None:
+        """Flat places whose output is read after the last layer; None: all of them."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How many flat tokens there are."""
+        ...
+
     def attend(
         self,
         layer: int,
@@ -75,6 +85,33 @@ def register() -> str:
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)
     return NAME
+
+
+def focus(model: torch.nn.Module) -> None:
+    """Have the last layer compute only tokens whose output is read (``Plan.keep``), wherever it treats each by itself.
+
+    Nothing reads the other tokens after the last attention has seen their keys and values.
+    """
+    attention = {int(m.layer_idx): (n, m) for n, m in model.named_modules() if hasattr(m, "layer_idx")}
+    name, last = attention[max(attention)]
+    layer = model.get_submodule(name.rpartition(".")[0])
+    for module in (getattr(last, "o_proj", None), getattr(layer, "mlp", None)):
+        if isinstance(module, torch.nn.Module) and not hasattr(module, "recollect_focus"):
+            module.register_forward_pre_hook(_select)
+            module.register_forward_hook(_scatter)
+            module.recollect_focus = True  # type: ignore[assignment]
+
+
+def _select(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    if _active is None or _active.keep is None:
+        return None
+    return args[0].index_select(1, _active.keep), *args[1:]
+
+
+def _scatter(module: torch.nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+    if _active is None or _active.keep is None:
+        return None
+    return output.new_zeros(output.shape[0], _active.total, output.shape[2]).index_copy(1, _active.keep, output)
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:

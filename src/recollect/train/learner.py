@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.algos.packed import Packed
 from recollect.config import Offload, Optim, RefOffload
-from recollect.models.attention import using
+from recollect.models.attention import focus, using
 from recollect.models.lora import adapters_off, is_adapted
 from recollect.train.forward import Prediction, predict, statistics
 from recollect.train.offload import park, park_optimizer, wake, wake_optimizer
@@ -49,6 +49,7 @@ class Learner:
         owner: Learner | None = None,
     ) -> None:
         self.model = model.float()
+        focus(self.model)
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.optim = optim

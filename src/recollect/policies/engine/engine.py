@@ -16,13 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.models.attention import using
+from recollect.models.attention import focus, using
+from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Queries, kernel
+from recollect.policies.engine.modules import replace_modules
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache, RowsAttention, SharedPart, Stack
 from recollect.policies.engine.sampler import sample
-from recollect.policies.engine.schedule import Scheduler
+from recollect.policies.engine.schedule import LONG, SHORT, Scheduler
 from recollect.policies.engine.state import RowState
 from recollect.policies.engine.step import Part, PrefixBatch, PrefixRead, StepPlan
 from recollect.session import noise_seed
@@ -54,11 +56,14 @@ class Engine:
     ) -> None:
         config = model.config
         self.model, self.decode, self.version = model.eval(), decode, version
+        focus(model)
+        replace_modules(model)
         self.window = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
         self.device = next(model.parameters()).device
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
+        self.kernel = kernel("attend", model.dtype, self.device)
         self.stack = Stack(self.cache)
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
@@ -69,8 +74,10 @@ class Engine:
             max_rows,
             max_batched_tokens,
             config.num_attention_heads,
+            LONG if self.kernel is None else SHORT,
         )
         self._shared: SharedPart | None = None  # of the rows that decode
+        self._queries: Queries | None = None  # the same for compiled attention
         self._rows_changed = False
         self._loop: asyncio.Task[None] | None = None
 
@@ -155,49 +162,78 @@ class Engine:
         owned = np.concatenate([state.owned[:decoding] + 1, [len(r.suffix) for r in joining]])
         if rows:
             self.cache.ensure(rows, int(owned.max()), decoding)
+        if rows and self.kernel is None:
             self.stack.hold(r.prefix for r in [*state.requests, *joining] if r.prefix is not None)
         if decoding:
             last = state.ids[np.arange(decoding), state.count[:decoding] - 1]
             tokens.append(last)
             positions.append(state.shared[:decoding] + state.owned[:decoding])
-            if self._rows_changed or (self._shared is not None and self._shared.stack_id != self.stack.made):
-                self._shared = SharedPart.of(state.requests, self.stack)
-                self._rows_changed = False
-            parts.append((self._attention(self._shared, 0, state.owned[:decoding], np.ones(decoding, int)), decoding))
+            parts.append((self._decoding(decoding), decoding))
             state.owned[:decoding] += 1
         if joining:
             lengths = np.array([len(r.suffix) for r in joining])
             tokens += [r.suffix for r in joining]
             positions += [np.arange(r.shared, len(r.prompt)) for r in joining]
-            shared = SharedPart.of(joining, self.stack)
-            parts.append((self._attention(shared, decoding, np.zeros_like(lengths), lengths), int(lengths.sum())))
+            parts.append((self._joining(joining, lengths), int(lengths.sum())))
             for request in joining:
                 state.add(request)
             self._rows_changed = True
             self.stats.computed_prompt_tokens += int(lengths.sum())
-        for batch in PrefixBatch.of(reading) + PrefixRead.of(reading):
+        for batch in self._reading(reading):
             parts.append((batch, batch.size))
             tokens += batch.tokens()
             positions += batch.positions()
             self.stats.computed_prompt_tokens += batch.size
-        flat = sum(count for _, count in parts)
         ends = np.concatenate([np.arange(decoding), decoding + np.cumsum([len(r.suffix) for r in joining]) - 1])
-        logits = self._model(np.concatenate(tokens), np.concatenate(positions), ends, StepPlan(parts))
-        assert sum(map(len, tokens)) == flat
+        logits = self._model(np.concatenate(tokens), np.concatenate(positions), ends, parts)
         for prefix, count in reading:
             prefix.done += count
         return logits
 
+    def _decoding(self, rows: int) -> Part:
+        """The attention of the rows that have joined before."""
+        requests, owned, changed = self.state.requests, self.state.owned[:rows].copy(), self._rows_changed
+        self._rows_changed = False
+        each = np.arange(rows)
+        if self.kernel is not None:
+            if changed or self._queries is None:
+                self._queries = Queries.of(requests, each, each)
+            return CompiledRows(self.kernel, self.cache, self._queries, self._queries, 0, owned, each)
+        if changed or (self._shared is not None and self._shared.stack_id != self.stack.made):
+            self._shared = SharedPart.of(requests, self.stack)
+        return self._attention(self._shared, 0, owned, np.ones(rows, int))
+
+    def _joining(self, joining: list[Request], lengths: np.ndarray) -> Part:
+        """The attention of rows that join: all their tokens are new."""
+        first = len(self.state.requests)
+        if self.kernel is not None:
+            row, ends = np.repeat(np.arange(len(joining)), lengths), np.cumsum(lengths)
+            place = np.arange(len(row))
+            queries = Queries.of(joining, place, row)
+            last = Queries.of(joining, ends - 1, np.arange(len(joining)))
+            owned = place - np.repeat(ends - lengths, lengths)
+            return CompiledRows(self.kernel, self.cache, queries, last, first, owned, row)
+        return self._attention(SharedPart.of(joining, self.stack), first, np.zeros_like(lengths), lengths)
+
+    def _reading(self, reading: list[tuple[Prefix, int]]) -> Sequence[CompiledReads | PrefixBatch | PrefixRead]:
+        """The attention of prefixes that are being read."""
+        if self.kernel is None:
+            return [*PrefixBatch.of(reading), *PrefixRead.of(reading)]
+        return [CompiledReads(self.kernel, self.cache, reading)] if reading else []
+
     def _attention(self, shared: SharedPart | None, first: int, owned: np.ndarray, fresh: np.ndarray) -> RowsAttention:
         return RowsAttention(self.cache, shared, first, self._tensor(owned), int(fresh.max()), self._tensor(fresh))
 
-    def _model(self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, plan: StepPlan) -> Tensor:
-        with using(plan):
+    def _model(
+        self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, parts: list[tuple[Part, int]]
+    ) -> Tensor:
+        kept = self._tensor(keep.astype(np.int64))
+        with using(StepPlan(parts, self.cache.layers, kept)):
             out = self.model(
                 input_ids=self._tensor(tokens).unsqueeze(0),
                 position_ids=self._tensor(positions).unsqueeze(0),
                 use_cache=False,
-                logits_to_keep=self._tensor(keep.astype(np.int64)),
+                logits_to_keep=kept,
             )
         return out.logits[0]
 

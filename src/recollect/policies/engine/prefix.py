@@ -8,20 +8,27 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
 
 T = TypeVar("T")
+ROOM = 32  # memory is for a multiple of so many tokens: compiled attention reads that many at a time
 BLOCK = 16  # tokens between the places at which prefixes are looked up
 
 
 class Prefix:
-    """Keys and values of the first tokens of some prompts."""
+    """Keys and values of the first tokens of some prompts, in one piece of memory."""
 
-    def __init__(self, ids: np.ndarray, keys: list[Tensor], values: list[Tensor], done: int = 0) -> None:
+    def __init__(
+        self, ids: np.ndarray, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.ids = ids
-        self.keys, self.values = keys, values  # per layer [kv heads, tokens, dim]
-        self.done = done  # tokens computed so far
+        self.room = -(-len(ids) // ROOM) * ROOM
+        self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
+        self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]  # tokens last, as in rows.Cache
+        self.values = [m[1].view(heads, self.room, dim) for m in self.memory]
+        self.done = 0  # tokens computed so far
         self.users = 0  # rows that read it now
+        self.passing = False  # made for one request, not worth keeping after it
 
 
 class PrefixCache:

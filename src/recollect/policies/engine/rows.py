@@ -82,7 +82,8 @@ class Stack:
             for layer in range(cache.layers):
                 stack = torch.zeros(shape, dtype=cache.dtype, device=cache.device)
                 for g, prefix in enumerate(wanted.values()):
-                    stack[g, :, : prefix.done] = getattr(prefix, kind)[layer][:, : prefix.done]
+                    source = prefix.values[layer] if kind == "values" else prefix.keys[layer].transpose(1, 2)
+                    stack[g, :, : prefix.done] = source[:, : prefix.done]
                 layers.append(stack)
             setattr(self, kind, layers)
 
@@ -145,11 +146,19 @@ class RowsAttention:
         self._masks: dict[tuple[int, int | None], tuple[Tensor, Tensor | None]] = {}
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        last: bool = False,
     ) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
         heads, _, dim = q.shape
-        kv, rows, width, last = k.shape[0], self.rows, self.width, self.first + self.rows
+        kv, rows, width, end = k.shape[0], self.rows, self.width, self.first + self.rows
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         keys[self.slot, :, :, self.spot] = k.transpose(0, 1)
         values[self.slot, :, self.spot] = v.transpose(0, 1)
@@ -158,8 +167,8 @@ class RowsAttention:
         query = query.reshape(rows, kv, -1, dim)
         own_mask, shared_mask = self._mask(heads // kv, window, q.dtype)
         if width == 1:  # decoding
-            scores = (query @ keys[self.first : last, :, :, : self.span]).float().mul_(scale)
-            out, total = _normalised(scores, own_mask, values[self.first : last, :, : self.span], softcap)
+            scores = (query @ keys[self.first : end, :, :, : self.span]).float().mul_(scale)
+            out, total = _normalised(scores, own_mask, values[self.first : end, :, : self.span], softcap)
         else:  # joining: all that a row owns is new
             new = [self._padded(x).view(rows, width, kv, dim).transpose(1, 2) for x in (k, v)]
             out, total = partial_attention(query, new[0], new[1], own_mask, scale, softcap)

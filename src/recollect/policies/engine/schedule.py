@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from recollect.policies.engine.prefix import (
     BLOCK,
@@ -18,15 +17,19 @@ from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 
 LONG = 256  # a prompt with more tokens of its own than this is read as a prefix, with blockwise attention
+SHORT = 32  # the same where attention is compiled, which does short ends of prompts best
 SCORES = 1 << 27  # attention scores that joining rows may need at once
 
 
 class Scheduler:
     """Requests that wait and prefixes that are being read."""
 
-    def __init__(self, cache: Cache, prefixes: PrefixCache, max_rows: int, max_tokens: int, heads: int) -> None:
+    def __init__(
+        self, cache: Cache, prefixes: PrefixCache, max_rows: int, max_tokens: int, heads: int, long: int
+    ) -> None:
         self.cache, self.prefixes = cache, prefixes
         self.max_rows, self.max_tokens, self.heads = max_rows, max_tokens, heads
+        self.long = long
         self.waiting: list[Request] = []
         self.reading: list[Prefix] = []
         self._alone: dict[int, Request] = {}  # rows that share nothing, by what their prompts begin with
@@ -65,6 +68,8 @@ class Scheduler:
 
     def left(self, request: Request) -> None:
         """A row is gone: nobody can copy from it any more."""
+        if request.prefix is not None and request.prefix.passing and request.prefix.users == 1:
+            self.prefixes.drop(request.prefix)
         if request.prefix is None and len(request.prompt) > 2 * BLOCK:
             for block in block_hashes(request.prompt):
                 if self._alone.get(block) is request:
@@ -74,7 +79,7 @@ class Scheduler:
         """Keep a finished row's keys and values: its conversation goes on."""
         ids = np.concatenate([request.prompt, np.array(sampled[:-1], np.int64)])  # the last token was never computed
         prefix = self._new_prefix(ids)
-        self._copy(prefix, request.prefix, request.shared, 0)
+        self._copy(prefix, request.prefix, request.shared)
         self._copy_row(prefix, row, request.shared, len(ids))
         self.prefixes.add(prefix)
 
@@ -95,7 +100,7 @@ class Scheduler:
             if len(group) > 1 and shared >= min(r.shared for r in group) + BLOCK:
                 self._share(group, shared)
             for request in group:
-                if len(request.suffix) > LONG:
+                if len(request.suffix) > self.long:
                     self._share([request], len(request.prompt) - 1)
 
     def _share(self, group: list[Request], shared: int) -> None:
@@ -104,9 +109,10 @@ class Scheduler:
         prefix = self._new_prefix(group[0].prompt[:shared])
         if known.prefix is not None and known.ready:
             prefix.done = min(known.shared, shared)
-            self._copy(prefix, known.prefix, prefix.done, 0)
+            self._copy(prefix, known.prefix, prefix.done)
         for request in group:
             request.attach(prefix, shared)
+        prefix.passing = len(group) == 1 and shared <= LONG
         self.prefixes.add(prefix)
         self.reading.append(prefix)
 
@@ -119,17 +125,16 @@ class Scheduler:
 
     def _new_prefix(self, ids: np.ndarray) -> Prefix:
         c = self.cache
-        make = lambda: [torch.zeros(c.heads, len(ids), c.dim, dtype=c.dtype, device=c.device) for _ in range(c.layers)]
-        return Prefix(ids, make(), make())
+        return Prefix(ids, c.layers, c.heads, c.dim, c.dtype, c.device)
 
-    def _copy(self, target: Prefix, source: Prefix | None, count: int, start: int) -> None:
+    def _copy(self, target: Prefix, source: Prefix | None, count: int) -> None:
         for layer in range(self.cache.layers if source is not None and count else 0):
-            target.keys[layer][:, start : start + count] = source.keys[layer][:, :count]  # type: ignore[union-attr]
-            target.values[layer][:, start : start + count] = source.values[layer][:, :count]  # type: ignore[union-attr]
+            target.keys[layer][:, :, :count] = source.keys[layer][:, :, :count]  # type: ignore[union-attr]
+            target.values[layer][:, :count] = source.values[layer][:, :count]  # type: ignore[union-attr]
 
     def _copy_row(self, target: Prefix, row: int, start: int, end: int) -> None:
         for layer in range(self.cache.layers):
-            target.keys[layer][:, start:end] = self.cache.keys[layer][row, :, :, : end - start].transpose(1, 2)
+            target.keys[layer][:, :, start:end] = self.cache.keys[layer][row, :, :, : end - start]
             target.values[layer][:, start:end] = self.cache.values[layer][row, :, : end - start]
         target.done = end
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import sdpa
+from recollect.policies.engine.kernel import CompiledReads, CompiledRows
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.rows import RowsAttention
 
@@ -41,16 +42,19 @@ class PrefixRead:
         scale: float,
         window: int | None,
         softcap: float | None,
+        last: bool = False,
     ) -> Tensor:
         done, end = self.prefix.done, self.prefix.done + self.size
         keys, values = self.prefix.keys[layer], self.prefix.values[layer]
-        keys[:, done:end], values[:, done:end] = k, v
+        keys[:, :, done:end], values[:, done:end] = k.transpose(1, 2), v
+        if last:
+            return q.new_zeros(q.shape[1], q.shape[0], v.shape[2])
         mask = None
         if done or window is not None:
             query = torch.arange(done, end, device=q.device)[:, None]
             key = torch.arange(end, device=q.device)[None]
             mask = (key <= query) & (query - key < (window or end + 1))
-        out = sdpa(q[None], keys[None, :, :end], values[None, :, :end], mask, scale, softcap)
+        out = sdpa(q[None], keys[None, :, :, :end].transpose(2, 3), values[None, :, :end], mask, scale, softcap)
         return out[0].transpose(0, 1)
 
 
@@ -94,6 +98,7 @@ class PrefixBatch:
         scale: float,
         window: int | None,
         softcap: float | None,
+        last: bool = False,
     ) -> Tensor:
         n, longest = len(self.prefixes), self.longest
         padded = []
@@ -102,8 +107,10 @@ class PrefixBatch:
             room[self.flat] = x.transpose(0, 1)
             padded.append(room.view(n, longest, x.shape[0], x.shape[2]).transpose(1, 2))
         for i, (prefix, length) in enumerate(zip(self.prefixes, self.lengths, strict=True)):
-            prefix.keys[layer][:, :length] = padded[1][i, :, :length]
+            prefix.keys[layer][:, :, :length] = padded[1][i, :, :length].transpose(1, 2)
             prefix.values[layer][:, :length] = padded[2][i, :, :length]
+        if last:
+            return q.new_zeros(q.shape[1], q.shape[0], v.shape[2])
         mask = None
         if window is not None:
             place = torch.arange(longest, device=q.device)
@@ -112,7 +119,7 @@ class PrefixBatch:
         return out.transpose(1, 2).reshape(n * longest, q.shape[0], -1)[self.flat]
 
 
-Part = RowsAttention | PrefixRead | PrefixBatch
+Part = RowsAttention | CompiledRows | CompiledReads | PrefixRead | PrefixBatch
 
 
 @dataclass
@@ -120,6 +127,13 @@ class StepPlan:
     """Parts of a step with the number of flat tokens of each (see recollect.models.attention)."""
 
     parts: list[tuple[Part, int]]
+    layers: int
+    keep: Tensor | None  # flat places whose output is read after the last layer
+
+    def __post_init__(self) -> None:
+        self.total = sum(count for _, count in self.parts)
+        if self.keep is not None and len(self.keep) == self.total:
+            self.keep = None
 
     def attend(
         self,
@@ -131,11 +145,12 @@ class StepPlan:
         window: int | None,
         softcap: float | None,
     ) -> Tensor:
+        last = layer == self.layers - 1
         if len(self.parts) == 1:
-            return self.parts[0][0].attend(layer, q, k, v, scale, window, softcap)
+            return self.parts[0][0].attend(layer, q, k, v, scale, window, softcap, last)
         outs, start = [], 0
         for part, count in self.parts:
             s = slice(start, start + count)
-            outs.append(part.attend(layer, q[:, s], k[:, s], v[:, s], scale, window, softcap))
+            outs.append(part.attend(layer, q[:, s], k[:, s], v[:, s], scale, window, softcap, last))
             start += count
         return torch.cat(outs)
