@@ -280,7 +280,12 @@ def test_a_run_with_lora_resumes_exactly_and_is_evaluated(tmp_path: Path, small_
     more += ["actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.optim.lr=1e-2"]
     more += ["actor_rollout_ref.actor.optim.lr_scheduler_type=constant"]
     for out, steps in (("whole", 4), ("parts", 2), ("parts", 4)):
-        args = command(tmp_path / out, small_model, *more, f"trainer.total_training_steps={steps}")
+        args = [
+            sys.executable,
+            "-m",
+            "recollect",
+            *command(tmp_path / out, small_model, *more, f"trainer.total_training_steps={steps}"),
+        ]
         done = subprocess.run(args, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     ends = [load_file(tmp_path / out / "checkpoints/step-4/adapter_model.safetensors") for out in ("whole", "parts")]
