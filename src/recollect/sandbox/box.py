@@ -132,8 +132,9 @@ def _sources() -> list[list[str]]:
 def methods(cfg: Sandbox) -> list[str]:
     """What to try, the strongest first.
 
-    As root, namespaces come first: they give the rights of root away, which bubblewrap keeps outside its own user
-    namespace, and limits on processes do not hold for root. Otherwise bubblewrap does, which may have rights of its own.
+    As root, namespaces come first: they give the rights of root away. With bubblewrap programs stay root outside their
+    user namespace, for whom limits on processes do not hold. For others bubblewrap comes first: it may have rights that
+    they do not have.
     """
     if cfg.isolation != "auto":
         return [cfg.isolation]

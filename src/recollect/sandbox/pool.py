@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from weakref import WeakKeyDictionary
 
 from recollect.config import Sandbox
-from recollect.offload import in_thread
+from recollect.offload import Slots, in_thread
 from recollect.sandbox.box import Box, open_box
 from recollect.sandbox.session import Ran, Session
 
@@ -21,7 +19,7 @@ class Pool:
         self.cfg = cfg
         self._box: Box | None = None
         self._lock = threading.Lock()
-        self._free: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._free = Slots(cfg.max_sessions)
         self._closed = False
 
     def start(self) -> list[str]:
@@ -50,9 +48,7 @@ class Pool:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """A new empty session, ended with everything in it on the way out."""
-        loop = asyncio.get_running_loop()
-        free = self._free.setdefault(loop, asyncio.Semaphore(self.cfg.max_sessions))
-        async with free:
+        async with self._free.one():
             warm = self._box is not None and self._box.alive
             session = self._open() if warm else await in_thread(self._open, {})
             try:

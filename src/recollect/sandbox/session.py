@@ -43,11 +43,18 @@ class Session:
         self._turn = asyncio.Lock()
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """True when nothing can run here any more."""
+        return self._closed
+
     async def python(self, code: str, timeout: float | None = None) -> Ran:
         """Run a block in the session's Python state."""
         return await self._ask({"op": "python", "code": code}, timeout)
 
-    async def program(self, code: str, stdin: str = "", timeout: float | None = None, argv: tuple[str, ...] = ()) -> Ran:
+    async def program(
+        self, code: str, stdin: str = "", timeout: float | None = None, argv: tuple[str, ...] = ()
+    ) -> Ran:
         """Run a text as a Python program of its own, in the session's files."""
         return await self._ask({"op": "program", "code": code, "stdin": stdin, "argv": list(argv)}, timeout)
 

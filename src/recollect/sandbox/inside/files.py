@@ -1,4 +1,4 @@
-"""File operations inside a sandbox: paths mean what they mean there, so a link or ``..`` leads to nothing of the host."""
+"""File operations inside a sandbox: paths mean what they mean there, so no link and no ``..`` leads to the host."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ walls are up before it reads its first request; what it forks is behind them too
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -71,11 +72,8 @@ def walls(plan: dict[str, Any], nested: bool, workspace: str) -> list[str]:
     if nested and release >= (5, 14):  # counted per user namespace; before, other processes of the user count too
         amount = limits["processes"] + 1
         resource.setrlimit(resource.RLIMIT_NPROC, (amount, amount))
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        pass  # then the kernel chooses for itself whom to end when memory is out
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # when memory is out, the kernel ends these processes first
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -116,16 +114,18 @@ class Keeper:
 
     def do_python(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a block in the session's Python state."""
-        new = self.cell is None
+        gone = self.cell is not None and bool(select.select([self.cell.pidfd], [], [], 0)[0])
+        if self.cell is not None and gone:  # something killed it between two calls
+            self._finish(self.cell)
+            self.cell = None
         if self.cell is None:
             self.cell = self._start_cell()
         child, code = self.cell, request["code"].encode()
         os.kill(child.pid, signal.SIGCONT)
         before = usage.read(child.pid)
-        os.set_blocking(child.requests, True)
-        with open(child.requests, "wb", closefd=False) as pipe:
+        with contextlib.suppress(BrokenPipeError), open(child.requests, "wb", closefd=False) as pipe:
             pipe.write(len(code).to_bytes(wire.HEAD, "big") + code)
-        seen = self._watch(child, request["timeout"], 0.0 if new or before is None else before.cpu)
+        seen = self._watch(child, request["timeout"], 0.0 if before is None else before.cpu)
         result: dict[str, Any] = {"value": "", "error": ""}
         try:
             if seen.control:
@@ -141,7 +141,7 @@ class Keeper:
             os.kill(child.pid, signal.SIGSTOP)  # nothing runs between two calls
         usage.end_all(os.getpid(), 0 if lost else child.pid)
         verdict = seen.verdict or ("ended" if lost else "error" if result["error"] else "ok")
-        return {"outcome": verdict, "state_lost": lost, "code": 0, **result, **self._texts(seen)}
+        return {"outcome": verdict, "state_lost": lost or gone, "code": 0, **result, **self._texts(seen)}
 
     def do_program(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a text as a Python program of its own."""
@@ -168,11 +168,9 @@ class Keeper:
         return self._once(run, request)
 
     def _once(self, run: Callable[[], int], request: dict[str, Any]) -> dict[str, Any]:
-        stdin = tempfile.TemporaryFile(dir=self.workspace) if request.get("stdin") else open(os.devnull, "rb")
-        with stdin:
-            if request.get("stdin"):
-                stdin.write(request["stdin"].encode())
-                stdin.seek(0)
+        with tempfile.TemporaryFile(dir=self.workspace) as stdin:
+            stdin.write(request.get("stdin", "").encode())
+            stdin.seek(0)
             child = self._fork(run, stdin.fileno(), request["timeout"])
         seen = self._watch(child, request["timeout"], 0.0)
         status = self._finish(child)
@@ -315,10 +313,8 @@ class Keeper:
 
     def _finish(self, child: Child) -> int:
         """Make sure that a child is gone; its exit status, negative for a signal."""
-        try:
+        with contextlib.suppress(OSError):
             os.kill(child.pid, signal.SIGKILL)
-        except OSError:
-            pass
         _, status = os.waitpid(child.pid, 0)
         child.close()
         return os.waitstatus_to_exitcode(status)
@@ -349,8 +345,6 @@ def keep(sock: socket.socket, plan: dict[str, Any], nested: bool, check: bool = 
             Keeper(sock, plan, workspace).serve()
             usage.end_all(os.getpid())
     except BaseException as error:
-        try:
+        with contextlib.suppress(OSError):
             sock.sendall(wire.pack({"outcome": "broken", "error": f"{type(error).__name__}: {error}"}))
-        except OSError:
-            pass
     os._exit(0)

@@ -13,27 +13,27 @@ from typing import Final
 
 from recollect.sandbox.inside import kernel
 
-# name: (x86_64, aarch64)
-REFUSED: Final[dict[str, tuple[int, int]]] = {
-    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
-    **{"pidfd_getfd": (438, 438), "process_madvise": (440, 440), "perf_event_open": (298, 241), "bpf": (321, 280)},
-    **{"mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "setns": (308, 268)},
-    **{"unshare": (272, 97), "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430)},
-    **{"fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442)},
-    **{"open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "fanotify_init": (300, 262)},
-    **{"mknod": (133, -1), "mknodat": (259, 33), "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89)},
-    **{"socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)},
-    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
-    **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "userfaultfd": (323, 282)},
-    **{"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)},
-    **{"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "syslog": (103, 116)},
-    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142)},
-    **{"kexec_load": (246, 104), "kexec_file_load": (320, 294), "swapon": (167, 224), "swapoff": (168, 225)},
-    **{"settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171)},
-    **{"sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58), "personality": (135, 92)},
-    **{"iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1), "uselib": (134, -1), "sysfs": (139, -1)},
-    **{"migrate_pages": (256, 238), "move_pages": (279, 239), "mbind": (237, 235), "set_mempolicy": (238, 237)},
-}
+_TABLE: Final = """
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
+    pidfd_getfd 438 438, process_madvise 440 440, perf_event_open 298 241, bpf 321 280,
+    mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, setns 308 268,
+    unshare 272 97, move_mount 429 429, open_tree 428 428, fsopen 430 430,
+    fsconfig 431 431, fsmount 432 432, fspick 433 433, mount_setattr 442 442,
+    open_by_handle_at 304 265, name_to_handle_at 303 264, fanotify_init 300 262,
+    mknod 133 -1, mknodat 259 33, quotactl 179 60, quotactl_fd 443 443, acct 163 89,
+    socket 41 198, connect 42 203, bind 49 200, listen 50 201,
+    io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427,
+    memfd_create 319 279, memfd_secret 447 447, userfaultfd 323 282,
+    shmget 29 194, msgget 68 186, semget 64 190, mq_open 240 180,
+    keyctl 250 219, add_key 248 217, request_key 249 218, syslog 103 116,
+    init_module 175 105, finit_module 313 273, delete_module 176 106, reboot 169 142,
+    kexec_load 246 104, kexec_file_load 320 294, swapon 167 224, swapoff 168 225,
+    settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
+    sethostname 170 161, setdomainname 171 162, vhangup 153 58, personality 135 92,
+    iopl 172 -1, ioperm 173 -1, modify_ldt 154 -1, uselib 134 -1, sysfs 139 -1,
+    migrate_pages 256 238, move_pages 279 239, mbind 237 235, set_mempolicy 238 237
+"""  # name, number on x86_64, number on aarch64
+REFUSED: Final = {name: (int(x86), int(arm)) for name, x86, arm in map(str.split, _TABLE.split(","))}
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -73,7 +73,7 @@ def program(machine: str) -> bytes:
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]  # noqa: RUF012
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
 
 def install() -> bool:

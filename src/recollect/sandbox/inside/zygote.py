@@ -6,6 +6,7 @@ inside the box; where it does not, the host gives each session a box of its own.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -106,18 +107,14 @@ def _serve(host: socket.socket, plan: dict[str, Any], nested: bool) -> None:
             if fds:
                 with socket.socket(fileno=fds[0]) as sock:
                     shut = [host.fileno(), waker.fileno(), wake.fileno(), *sessions.values()]
-                    try:
+                    with contextlib.suppress(OSError):  # then the socket closes, and the host sees it
                         sessions[number] = os.pidfd_open(_start(sock, plan, nested, shut))
-                    except OSError:
-                        pass  # the socket closes, and the host sees it
             elif number in sessions:
                 _end(sessions.pop(number))
         usage.reap()
 
 
 def _end(keeper: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it may be gone already
         signal.pidfd_send_signal(keeper, signal.SIGKILL)
-    except OSError:
-        pass  # it is gone already
     os.close(keeper)
