@@ -13,7 +13,7 @@ import pytest
 from recollect.sandbox.plan import source_root
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.session import Ran
-from tests.sandbox.conftest import SECRET, inside, is_empty
+from tests.sandbox.conftest import SECRET, inside, is_empty, limits
 
 
 def run(pool: Pool, code: str, **options: object) -> Ran:
@@ -36,7 +36,7 @@ def _still_works(pool: Pool):  # type: ignore[no-untyped-def]
 
 
 FORK_BOMBS = {
-    "python": "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)",
+    "python": "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)",
     "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
 }
 
@@ -71,7 +71,9 @@ def test_memory_bomb_in_one_process(pool: Pool) -> None:
 
 
 def test_memory_bomb_in_many_processes(pool: Pool) -> None:
-    code = "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nhog = bytearray(90_000_000)\ntime.sleep(9)"
+    code = (
+        "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nhog = bytearray(90_000_000)\ntime.sleep(9)"
+    )
     ran = run(pool, code)
     assert ran.outcome == "memory"
     assert ran.seconds < 1.4
@@ -79,7 +81,9 @@ def test_memory_bomb_in_many_processes(pool: Pool) -> None:
 
 def test_memory_cannot_hide_in_shared_pages(pool: Pool) -> None:
     code = "import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0: break\n"
-    ran = run(pool, code + "m = mmap.mmap(-1, 100_000_000)\n[m.write(b'x' * 1_000_000) for _ in range(100)]\ntime.sleep(9)")
+    ran = run(
+        pool, code + "m = mmap.mmap(-1, 100_000_000)\n[m.write(b'x' * 1_000_000) for _ in range(100)]\ntime.sleep(9)"
+    )
     assert ran.outcome == "memory"
     assert "PermissionError" in run(pool, "import os\nos.memfd_create('x')").err
 
@@ -92,20 +96,20 @@ def test_endless_output(pool: Pool) -> None:
 
 
 def test_endless_loop_and_endless_sleep(pool: Pool) -> None:
-    for code in ("while True: pass", "import time\nwhile True: time.sleep(1)", "import sys\nsys.stdin.read()\nwhile 1: 0"):
+    for code in (
+        "while True: pass",
+        "import time\nwhile True: time.sleep(1)",
+        "import sys\nsys.stdin.read()\nwhile 1: 0",
+    ):
         ran = run(pool, code, timeout=0.4)
         assert ran.outcome == "timeout"
         assert ran.seconds < 2
 
 
 def test_processor_time_of_all_processes_counts(pool: Pool) -> None:
-    old, pool.cfg.timeout_s = pool.cfg.timeout_s, 8.0
-    try:
-        other = Pool(type(pool.cfg)(**{**vars(pool.cfg), "cpu_s": 0.5}))
-        ran = run(other, "import os\nfor _ in range(3): os.fork()\nwhile True: pass")
-        other.close()
-    finally:
-        pool.cfg.timeout_s = old
+    other = Pool(limits(timeout_s=8.0, cpu_s=0.5))
+    ran = run(other, "import os\nfor _ in range(3): os.fork()\nwhile True: pass")
+    other.close()
     assert ran.outcome == "cpu"
     assert ran.seconds < 4
 
@@ -126,8 +130,8 @@ SPIES = {
     "files of its keeper": "import os\nprint(os.listdir('/proc/1/fd'), os.listdir('/proc/1/root'))",
     "walk": (
         "import os\nfor d, _, names in os.walk('/'):\n    if d.startswith(('/usr', '/proc', '/lib')): continue\n"
-        "    for n in names:\n        try:\n            if os.path.getsize(f'{d}/{n}') < 1000: print(open(f'{d}/{n}').read())\n"
-        "        except (OSError, UnicodeDecodeError): pass"
+        "    for n in names:\n        try:\n            if os.path.getsize(f'{d}/{n}') < 1000:\n"
+        "                print(open(f'{d}/{n}').read())\n        except (OSError, UnicodeDecodeError): pass"
     ),
 }
 
@@ -144,9 +148,6 @@ def test_files_of_the_host_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
     places = [tmp_path / "secret", Path.home() / ".bashrc", "/etc/shadow", "/etc/hostname", source_root() / "recollect"]
     code = f"import os\nfor p in {[str(p) for p in places]!r}:\n    print(os.path.exists(p), os.access(p, os.R_OK))"
     assert run(pool, code).out == "False False\n" * len(places)
-    assert "ok" not in run(pool, f"import os\nprint(*os.listdir({str(Path.home())!r}))\nprint('ok')").out.split() or (
-        str(Path.home()) in os.path.realpath(os.sys.base_prefix)  # type: ignore[attr-defined]
-    )
 
 
 def test_nothing_outside_can_be_written(pool: Pool, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_sockets(pool: Pool) -> None:
             assert "Operation not permitted" in ran.err
         bash = shell(pool, f"echo hi > /dev/tcp/127.0.0.1/{port} && echo open")
         assert "open" not in bash.out
-    assert "lo" not in shell(pool, "cat /proc/net/dev | grep -v lo: ").out.replace("lo:", "").split()
+    assert shell(pool, "tail -n +3 /proc/net/dev | grep -v ' lo:'").out == ""
 
 
 def test_parents_and_others_cannot_be_killed_or_traced(pool: Pool) -> None:
@@ -212,7 +213,9 @@ def test_parents_and_others_cannot_be_killed_or_traced(pool: Pool) -> None:
             assert (await session.python("2 + 2")).value == "4"
 
     asyncio.run(go())
-    ptrace = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.ptrace(16, 1, 0, 0), ctypes.get_errno())"
+    ptrace = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.ptrace(16, 1, 0, 0), ctypes.get_errno())"
+    )
     assert run(pool, ptrace).out == "-1 1\n"
 
 
@@ -225,13 +228,18 @@ def test_the_filter_refuses_what_leads_out(pool: Pool, call: str) -> None:
 
 
 def test_a_daemon_does_not_survive(pool: Pool) -> None:
-    daemon = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)"
+    daemon = (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(600)\n    os._exit(0)"
+    )
 
     async def go() -> None:
         async with pool.session() as session:
             await session.program(daemon)
             await session.command("nohup setsid sleep 600 > /dev/null 2>&1 & disown")
-            assert (await session.command("ls -d /proc/[0-9]* | wc -l")).out.strip() in ("3", "4")  # keeper, shell, ls, wc
+            assert (await session.command("ls -d /proc/[0-9]* | wc -l")).out.strip() in (
+                "3",
+                "4",
+            )  # keeper, shell, ls, wc
             await session.python("import subprocess\np = subprocess.Popen(['sleep', '600'], start_new_session=True)")
 
     asyncio.run(go())

@@ -53,7 +53,9 @@ def test_state_survives_a_timeout_that_can_be_interrupted(pool: Pool) -> None:
             late = await session.python("while True: pass", 0.3)
             assert (late.outcome, late.state_lost) == ("timeout", False)
             assert (await session.python("x")).value == "5"
-            stubborn = "import time\nwhile True:\n    try:\n        while True: time.sleep(9)\n    except BaseException: pass"
+            stubborn = (
+                "import time\nwhile True:\n    try:\n        while True: time.sleep(9)\n    except BaseException: pass"
+            )
             late = await session.python(stubborn, 0.3)
             assert (late.outcome, late.state_lost) == ("timeout", True)
             assert "NameError" in (await session.python("x")).error

@@ -64,6 +64,8 @@ def _compared(left: Fraction | float | Polynomial, right: Fraction | float | Pol
             side = Fraction(side)
         one = side if isinstance(side, Polynomial) else Polynomial(name, (side,) if side else ())
         difference = difference + (one if sign > 0 else -one)
+    if difference.degree > 2:
+        raise BadExpression(f"an equation of degree {difference.degree} cannot be solved here")
     found = roots(difference)
     if found is None:
         return f"every {name} is a solution"

@@ -83,8 +83,7 @@ def roots(p: Polynomial) -> list[Fraction | float] | None:
         return []
     if p.degree == 1:
         return [-p.at(0) / p.at(1)]
-    if p.degree > 2:
-        raise ValueError(f"an equation of degree {p.degree} cannot be solved here")
+    assert p.degree == 2, "only linear and quadratic equations are solved here"
     a, b, c = p.at(2), p.at(1), p.at(0)
     under = b * b - 4 * a * c
     if under < 0:

@@ -34,6 +34,7 @@ def main(fd: int) -> None:
         if plan["method"] == "namespaces":
             view.enter(plan)
         sys.path[:] = [p for p in sys.path if p not in plan["hidden"]] + plan["site"]
+        sys.dont_write_bytecode = True
         site.setquit()
         for name in plan["preload"]:
             importlib.import_module(name)
