@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from recollect.sandbox import box
+from recollect.sandbox import box, run_python, shared
 from recollect.sandbox.inside import landlock, seccomp
 from recollect.sandbox.pool import Pool
 from recollect.types import BadInput
@@ -229,3 +229,19 @@ def test_each_method_isolates(method: str) -> None:
 
     asyncio.run(go())
     made.close()
+
+
+def test_the_process_has_a_sandbox_of_its_own() -> None:
+    shared.configure(limits())
+    assert asyncio.run(run_python("print(input()[::-1])", stdin="abc")) == (0, "cba\n", "")
+    status, _, err = asyncio.run(run_python("raise SystemExit(4)"))
+    assert (status, err) == (4, "")
+    status, out, err = asyncio.run(run_python("print(1, flush=True)\nwhile True: pass", timeout=0.3))
+    assert status != 0
+    assert out == "1\n"
+    assert "timeout" in err
+    before = shared.pool()
+    shared.configure(limits(memory_mb=100))
+    assert shared.pool() is not before
+    assert asyncio.run(run_python("x = bytearray(120_000_000)"))[0] == 1
+    shared.configure(limits())

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from recollect.tools import TOOLS, OpenTools, Toolbox, ToolResult, stop, tool
+from recollect import check
+from recollect.config import Config
+from recollect.tools import MAKERS, TOOLS, OpenTools, Toolbox, ToolResult, stop, tool
 from recollect.tools.base import ToolCall
 from recollect.tools.observe import cut
 from recollect.types import BadInput, Task, Trajectory
@@ -387,3 +389,21 @@ def test_an_mcp_server_that_does_not_start_is_refused() -> None:
         Toolbox(["mcp:stdio:/no/such/program"])
     with pytest.raises(BadInput, match="does not start"):
         Toolbox([f"mcp:stdio:{sys.executable} -c pass"])
+
+
+def test_a_tool_may_be_made_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(cfg: Config) -> Any:
+        def seed() -> int:
+            """Say the seed."""
+            return cfg.trainer.seed
+
+        return seed
+
+    monkeypatch.setitem(MAKERS, "seed", make)
+    cfg = Config()
+    cfg.trainer.seed = 17
+    assert one(Toolbox(["seed"], cfg), "seed").text == "17"
+
+
+def test_the_names_that_the_configuration_allows_are_the_tools() -> None:
+    assert set(TOOLS) | set(MAKERS) <= set(check.TOOLS)

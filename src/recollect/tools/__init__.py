@@ -1,4 +1,10 @@
-"""Tools: what an agent may call. ``@tool`` makes one; ``TOOLS`` holds those that have a name of their own."""
+"""Tools: what an agent may call. ``@tool`` makes one; ``TOOLS`` holds those that have a name of their own.
+
+``MAKERS`` holds those that are made from the configuration.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 from recollect.tools.answer import answer
 from recollect.tools.base import Tool, ToolCall, ToolOutcome, ToolResult, renamed, stop, tool
@@ -23,4 +29,18 @@ TOOLS: dict[str, Tool] = {
     "write_file": write_file,
 }
 
-__all__ = ["TOOLS", "OpenTools", "Tool", "ToolCall", "ToolOutcome", "ToolResult", "Toolbox", "renamed", "stop", "tool"]
+MAKERS: dict[str, Callable[..., Any]] = {}  # name → a function from the Config to a tool or a plain function
+
+__all__ = [
+    "MAKERS",
+    "TOOLS",
+    "OpenTools",
+    "Tool",
+    "ToolCall",
+    "ToolOutcome",
+    "ToolResult",
+    "Toolbox",
+    "renamed",
+    "stop",
+    "tool",
+]

@@ -12,6 +12,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.offload import Slots
 from recollect.plugins import find
+from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.session import Session
 from recollect.tools.base import Tool, ToolCall, ToolOutcome, ToolResult, tool
@@ -49,6 +50,7 @@ class Toolbox:
             self.shared: dict[str, Instance] = {}
             self.sharing = Slots(1)
             self.sandbox = Pool(self.cfg.sandbox)
+            shared.configure(self.cfg.sandbox)
             if any(Session in t.signature.given.values() for t in self.tools.values()):
                 self.sandbox.start()
         except BaseException:
@@ -56,14 +58,16 @@ class Toolbox:
             raise
 
     def _resolve(self, given: str | Tool | Callable[..., Any], key: str) -> list[Tool]:
-        from recollect.tools import TOOLS
+        from recollect.tools import MAKERS, TOOLS
 
         if isinstance(given, Tool):
             return [given]
         if isinstance(given, str) and given.startswith("mcp:"):
             self._servers.append(Server(given, key))
             return self._servers[-1].tools
-        found = find(given, TOOLS, key) if isinstance(given, str) else given
+        found = find(given, {**TOOLS, **MAKERS}, key) if isinstance(given, str) else given
+        if isinstance(given, str) and given in MAKERS:
+            found = found(self.cfg)
         try:
             return [found if isinstance(found, Tool) else tool(found)]
         except (ValueError, TypeError, NameError) as error:
