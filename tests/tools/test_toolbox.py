@@ -80,12 +80,18 @@ def structure() -> dict[str, Any]:
 
 
 @tool
+def plot(function: str, self: str = "") -> str:
+    """Names that the machinery uses itself."""
+    return function + self
+
+
+@tool
 def who(task: Task, trajectory: Trajectory) -> str:
     """Say whose it is."""
     return f"{task.id} {trajectory.sample}"
 
 
-BOX = Toolbox([add, sleepy, stuck, stubborn, long, crash, crash_async, finish, structure, who])
+BOX = Toolbox([add, sleepy, stuck, stubborn, long, crash, crash_async, finish, structure, plot, who])
 
 
 def test_a_result_is_text_and_json() -> None:
@@ -93,6 +99,7 @@ def test_a_result_is_text_and_json() -> None:
     assert one(BOX, "structure").text == '{"ä": [1, 2.5, null, true], "at": "x"}'
     assert one(BOX, "finish", text="done") == ToolResult("done", stop=True, reward=0.5)
     assert one(BOX, "who").text == "t 0"
+    assert one(BOX, "plot", function="sin", self="x").text == "sinx"
     assert add(1, 2) == 3  # still a function
 
 

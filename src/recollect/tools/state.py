@@ -16,7 +16,7 @@ from recollect.types import Task
 RELEASE_S = 10.0  # seconds that reset() and close() may take
 
 
-async def run(function: Callable[..., Any], **given: Any) -> Any:
+async def run(function: Callable[..., Any], /, **given: Any) -> Any:
     """Call a function, plain (in a thread) or async."""
     if inspect.iscoroutinefunction(function):
         return await function(**given)

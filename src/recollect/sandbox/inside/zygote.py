@@ -50,6 +50,7 @@ def main(fd: int) -> None:
     except BaseException as error:
         host.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # a session of the same user cannot look into this process
     _serve(host, plan, nested)
     os._exit(0)
 
@@ -76,6 +77,7 @@ def _start(sock: socket.socket, plan: dict[str, Any], nested: bool, shut: list[i
     if pid:
         return pid
     try:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for fd in shut:
