@@ -14,9 +14,9 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from recollect.sandbox.inside import cell, files, kernel, landlock, seccomp, usage, wire
 from recollect.sandbox.inside.view import DEVICES, WORKSPACE
@@ -168,9 +168,7 @@ class Keeper:
         return self._once(run, request)
 
     def _once(self, run: Callable[[], int], request: dict[str, Any]) -> dict[str, Any]:
-        with tempfile.TemporaryFile(dir=self.workspace) as stdin:
-            stdin.write(request.get("stdin", "").encode())
-            stdin.seek(0)
+        with self._input(request.get("stdin", "")) as stdin:
             child = self._fork(run, stdin.fileno(), request["timeout"])
         seen = self._watch(child, request["timeout"], 0.0)
         status = self._finish(child)
@@ -178,6 +176,17 @@ class Keeper:
         by_signal = {-signal.SIGXCPU: "cpu", -signal.SIGKILL: "ended"}.get(status, "error")
         verdict = seen.verdict or ("ok" if status == 0 else by_signal)
         return {"outcome": verdict, "state_lost": False, "code": status, "value": "", "error": "", **self._texts(seen)}
+
+    @contextlib.contextmanager
+    def _input(self, text: str) -> Iterator[IO[bytes]]:
+        if not text:
+            with open(os.devnull, "rb") as nothing:
+                yield nothing
+            return
+        with tempfile.TemporaryFile(dir=self.workspace) as file:
+            file.write(text.encode())
+            file.seek(0)
+            yield file
 
     def _texts(self, seen: Watched) -> dict[str, str]:
         return {"out": seen.out.decode("utf-8", "replace"), "err": seen.err.decode("utf-8", "replace")}

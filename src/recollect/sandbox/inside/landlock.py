@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Iterable
 from typing import Final
 
@@ -46,11 +47,9 @@ def _allow(rules: int, path: str, rights: int) -> None:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return  # what is not there needs no permission
-    if not os.path.isdir(path):
-        rights &= _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
     try:
-        abi = version()
-        rights &= (1 << _FILES_BY_ABI.get(abi, 16)) - 1
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            rights &= _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
         rule = (ctypes.c_char * 12).from_buffer_copy(rights.to_bytes(8, "little") + place.to_bytes(4, "little"))
         kernel.call("landlock_add_rule", _ADD, rules, 1, ctypes.byref(rule), 0)
     finally:
