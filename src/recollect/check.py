@@ -11,6 +11,7 @@ from typing import Any
 from recollect.chat import TEMPLATES
 from recollect.config import Config, Optim
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
+from recollect.sandbox import check as sandbox
 from recollect.types import BadInput
 
 ESTIMATORS = (*("gae", "grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "gpg"),)
@@ -19,7 +20,10 @@ AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mea
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
 TOOL_AGENTS = ("hf", "react", "code")
-TOOLS = ("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter")
+TOOLS = (
+    *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
+    *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
+)
 TOOL_REWARDS = ("code_reward",)  # rewards that need what tool agents need
 DTYPES = ("auto", "float32", "bfloat16")
 
@@ -247,6 +251,7 @@ def _one_device(cfg: Config) -> Problems:
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     *(_agent, _recurrent, _data, _needle, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer),
+    sandbox.problems,
 )
 
 

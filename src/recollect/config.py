@@ -345,6 +345,25 @@ class Trainer:
 
 
 @dataclass
+class Sandbox:
+    """Where programs run that the model wrote. The limits of a call hold for all of its processes together."""
+
+    isolation: str = "auto"  # auto (the strongest that works), namespaces or bubblewrap
+    allow_unsafe: bool = False  # run with limits only where no isolation works, instead of refusing to run
+    timeout_s: float = 10.0  # wall time of a call
+    cpu_s: float = 10.0  # processor time of a call
+    memory_mb: int = 512  # memory of a call
+    disk_mb: int = 64  # all files of a sandbox; they are kept in memory
+    file_mb: int = 32  # one file
+    processes: int = 32  # processes and threads
+    output_kb: int = 1024  # output of a call; a program that writes more is ended
+    max_sessions: int = 256  # sandboxes open at once; further trajectories wait for one
+    site_packages: bool = True  # programs may import the packages that are installed beside recollect
+    preload: list[str] = field(default_factory=list)  # modules that are imported once, before the first program
+    read_only: list[str] = field(default_factory=list)  # files and folders of the host that programs may read
+
+
+@dataclass
 class Config:
     """The whole tree."""
 
@@ -358,3 +377,4 @@ class Config:
     sft: SFT = field(default_factory=SFT)
     evaluation: Evaluation = field(default_factory=Evaluation)
     trainer: Trainer = field(default_factory=Trainer)
+    sandbox: Sandbox = field(default_factory=Sandbox)
