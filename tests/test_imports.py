@@ -18,7 +18,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
         *("recollect.resolve", "recollect.notes"),
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),
-        "recollect.track",
+        *("recollect.track", "recollect.retrieval", "recollect.tools"),
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
     ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run"],
