@@ -1,6 +1,7 @@
 """BM25 over memory-mapped arrays, exact.
 
-    score(q, d) = Σ over the words t of q:  ln(1 + (N - df + 0.5) / (df + 0.5)) · tf · (k1 + 1) / (tf + k1 · (1 - b + b · |d| / avg))
+    score(q, d) = Σ rarity(t) · tf · (k1 + 1) / (tf + k1 · (1 - b + b · |d| / avg))   over the words t of q
+    rarity(t)   = ln(1 + (N - df + 0.5) / (df + 0.5))
 
 N passages, of which df hold t; tf times in d, which has |d| words, avg on average. A word twice in q counts twice.
 

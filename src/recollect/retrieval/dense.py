@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +43,17 @@ def embed(embedder: Embedder, texts: list[str]) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
+def name_of(embedder: Embedder) -> str:
+    """A name for a model by what it makes of a text, so that another model does not get this one's vectors."""
+    probe = np.round(embed(embedder, ["Which model is this?"]), 2) + 0.0
+    return hashlib.blake2b(f"{probe.shape}".encode() + probe.tobytes(), digest_size=6).hexdigest()
+
+
 def build(texts: Iterable[str], embedder: Embedder, count: int, path: Path) -> None:
     """Write the vectors of some texts."""
-    out, at, block = None, 0, []
-    for text in [*texts, None]:
+    out, at = None, 0
+    block: list[str] = []
+    for text in chain(texts, [None]):
         if text is not None:
             block.append(text)
         if block and (text is None or len(block) == BATCH):

@@ -40,7 +40,7 @@ class Index:
         embedder: dense.Embedder | None = None,
         embedding_model: str | None = None,
     ) -> None:
-        """``embedder`` goes before ``embedding_model``; either names the vectors' file, so each model has its own."""
+        """``embedder`` goes before ``embedding_model``. Each model has vectors of its own."""
         if method not in METHODS:
             raise BadInput(f"search.method={method} is unknown; known: {', '.join(METHODS)}")
         self.method = method
@@ -50,9 +50,8 @@ class Index:
         self.bm25 = bm25.BM25(folder)
         self.dense: dense.Dense | None = None
         if method != "bm25":
-            name = embedding_model or getattr(embedder, "__qualname__", None) or "default"
             embedder = embedder or dense.find_embedder(embedding_model)
-            path = folder / f"vectors-{_digest(name)}.npy"
+            path = folder / f"vectors-{dense.name_of(embedder)}.npy"
             if not path.exists():
                 part = path.with_name(f".{path.name}-{os.getpid()}.npy")
                 dense.build((f"{p.title}\n{p.text}" for p in self), embedder, len(self), part)

@@ -91,7 +91,7 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
     and ``output``. Assertions: ``tests``, ``test_list`` or ``test`` (a text or a list), after ``test_setup_code`` and
     ``test_imports``; a function ``check(candidate)`` is called with ``entry_point``.
     """
-    pairs = row
+    pairs: Mapping[str, Any] = row
     if row.get("input_output"):
         pairs = json.loads(row["input_output"]) if isinstance(row["input_output"], str) else row["input_output"]
     if pairs.get("inputs") is not None and pairs.get("outputs") is not None:
@@ -101,7 +101,7 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
     tests = next((row[k] for k in ("tests", "test_list", "test") if row.get(k)), None)
     if tests is None:
         raise ValueError(f"code_reward found no tests in the data row; it has {', '.join(row)}")
-    items = [tests] if isinstance(tests, str | Mapping) else list(tests)
+    items: list[Any] = [tests] if isinstance(tests, str | Mapping) else list(tests)
     if all(isinstance(t, Mapping) for t in items):
         return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))
     before = [*_texts(row.get("test_imports")), *_texts(row.get("test_setup_code"))]

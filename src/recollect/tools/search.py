@@ -22,7 +22,7 @@ class Source(Protocol):
 
 
 def make_search(cfg: Search, name: str = "search") -> Callable[..., str]:
-    """The function ``search`` or ``google_search`` of a configuration; the first asks the corpus first, the other the service."""
+    """The function ``search`` (the corpus before the service) or ``google_search`` (the service before the corpus)."""
     if cfg.top_k < 1 or cfg.max_length < 1:
         raise BadInput(f"search.top_k={cfg.top_k} and search.max_length={cfg.max_length} must be positive")
     source = _source(cfg, name)
