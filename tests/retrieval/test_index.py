@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect.config import Search
+from recollect.config import Config, Search
 from recollect.retrieval import index as module
 from recollect.retrieval.corpus import PASSAGE, Passage, passages
 from recollect.retrieval.index import Index
 from recollect.retrieval.remote import KEY, results
-from recollect.tools.search import NOTHING, make_search, render
+from recollect.tools.search import NOTHING, google_search_maker, make_search, render, search_maker
 from recollect.types import BadInput
 from tests.data.test_files import write
 
@@ -135,6 +135,14 @@ def test_search(tmp_path: Path) -> None:
     assert google.__name__ == "google_search"
     assert google("472").startswith("[1] Mira\n")
     assert render([Passage("", "bare")], 9) == "[1] bare"
+
+
+def test_tools_are_made_from_the_whole_configuration(tmp_path: Path) -> None:
+    cfg = Config(search=local(tmp_path))
+    for make, name in ((search_maker, "search"), (google_search_maker, "google_search")):
+        made = make(cfg)
+        assert made.__name__ == name
+        assert made("472", top_k=1).startswith("[1] Mira\n")
 
 
 def test_what_is_not_configured_is_said(tmp_path: Path) -> None:

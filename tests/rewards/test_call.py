@@ -210,6 +210,14 @@ def test_a_weighted_sum(tmp_path: Path) -> None:
     assert asyncio.run(call(find_reward("f1*0.5"), task("gold"), attempt("gold"))).total == 0.5
 
 
+def test_rewards_of_single_roles_are_added_too(tmp_path: Path) -> None:
+    text = "from recollect.types import Score\ndef by_role(answer):\n    return Score(1.0, {}, {'memory': 3.0})\n"
+    (tmp_path / "roles.py").write_text(text)
+    total = find_reward(f"em*0.5+{tmp_path}/roles.py:by_role*2")
+    score = asyncio.run(call(total, task("gold"), attempt("gold")))
+    assert (score.total, score.roles) == (2.5, {"memory": 6.5})
+
+
 def test_options_are_bound() -> None:
     penalty = find_reward("length_penalty(limit=4,buffer=2)")
     assert [asyncio.run(call(penalty, task(), attempt("x", ids=n), plain=True)).total for n in (2, 3, 4, 9)] == [

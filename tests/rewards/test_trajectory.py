@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.rewards.calls import Call, calls_in, calls_of
 from recollect.rewards.trajectory import format_reward, length_penalty, tool_use
+from recollect.types import Trajectory
 from tests.rewards.attempts import attempt
 
 
@@ -87,6 +88,22 @@ def test_tool_use() -> None:
     assert tool_use("472", attempt(SEARCH, "<tool_call>{</tool_call>", BOXED)) == 0.75
     assert tool_use("472", attempt("<tool_call>{</tool_call>", BOXED)) == 0
     assert tool_use("472", attempt(SEARCH, SEARCH, BOXED), waste=1) == 0
+
+
+def test_what_came_of_the_calls_counts_where_it_is_known() -> None:
+    class Counted(Trajectory):
+        tool_calls: dict[str, int]
+
+    def counted(**counts: int) -> Trajectory:
+        plain = attempt(SEARCH, BOXED)
+        made = Counted("t", 0, plain.turns)
+        made.tool_calls = {k.replace("tool_", "tool/"): v for k, v in counts.items()}
+        return made
+
+    assert tool_use("472", counted(ok=1, tool_search=1)) == 1
+    assert tool_use("472", counted(ok=1, exception=2, tool_search=3)) == 0.5
+    assert tool_use("472", counted(unknown=1)) == 0
+    assert tool_use("472", counted(ok=1, timeout=1, tool_answer=1, tool_search=1)) == 0  # only the answer worked
 
 
 CALLS = st.lists(

@@ -173,15 +173,18 @@ def _by_task(tasks: Sequence[Task]) -> list[list[int]]:
 
 def as_score(value: Any) -> Score:
     """A Score from what a reward returned: a number, a bool, a dict with ``reward`` and named parts, or a Score."""
+    roles: Mapping[str, Any] = {}
     if isinstance(value, Score):
-        total, parts = value.total, value.parts
+        total, parts, roles = value.total, value.parts, value.roles
     elif isinstance(value, Mapping):
         if "reward" not in value:
             raise ValueError("a reward returned a dict without 'reward'")
         total, parts = value["reward"], {k: v for k, v in value.items() if k != "reward"}
     else:
         total, parts = value, {}
-    score = Score(float(total), {str(k): float(v) for k, v in parts.items() if isinstance(v, Real)})
-    if not math.isfinite(score.total):
-        raise ValueError(f"the reward is {score.total}")
+    numbers = {str(k): float(v) for k, v in parts.items() if isinstance(v, Real)}
+    score = Score(float(total), numbers, {str(k): float(v) for k, v in roles.items()})
+    for number in (score.total, *score.roles.values()):
+        if not math.isfinite(number):
+            raise ValueError(f"the reward is {number}")
     return score

@@ -12,7 +12,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -139,4 +139,11 @@ class Weighted:
         parts: dict[str, float] = {}
         for (label, _, _), score in zip(self.parts, scores, strict=True):
             parts |= {label: score.total, **{f"{label}/{k}": v for k, v in score.parts.items()}}
-        return Score(math.fsum(w * s.total for (_, w, _), s in zip(self.parts, scores, strict=True)), parts)
+        return Score(
+            self._add(s.total for s in scores),
+            parts,
+            {role: self._add(s.roles.get(role, s.total) for s in scores) for s in scores for role in s.roles},
+        )
+
+    def _add(self, values: Iterable[float]) -> float:
+        return math.fsum(weight * value for (_, weight, _), value in zip(self.parts, values, strict=True))

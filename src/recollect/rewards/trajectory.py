@@ -44,7 +44,7 @@ def tool_use(answer: str, trajectory: Trajectory, waste: float = 0.25) -> float:
     counts: Mapping[str, int] = getattr(trajectory, "tool_calls", {})  # what came of the calls, where that was counted
     if counts:
         failed = sum(counts.get(outcome, 0) for outcome in FAILED)
-        worked = counts.get("ok", 0) - sum(counts.get(name, 0) for name in ANSWER_TOOLS)
+        worked = counts.get("ok", 0) - sum(counts.get(f"tool/{name}", 0) for name in ANSWER_TOOLS)
     if not formed or worked <= 0 or not _says_something(answer):
         return 0.0
     return max(0.0, 1.0 - waste * (failed + len(formed) - len(set(formed))))

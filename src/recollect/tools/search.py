@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from recollect.config import Search
+from recollect.config import Config, Search
 from recollect.retrieval.corpus import Passage
 from recollect.retrieval.index import Index
 from recollect.retrieval.remote import Remote
@@ -42,6 +42,16 @@ def make_search(cfg: Search, name: str = "search") -> Callable[..., str]:
 
     search.__name__ = search.__qualname__ = name
     return search
+
+
+def search_maker(cfg: Config) -> Callable[..., str]:
+    """The tool ``search`` of a run."""
+    return make_search(cfg.search)
+
+
+def google_search_maker(cfg: Config) -> Callable[..., str]:
+    """The tool ``google_search`` of a run."""
+    return make_search(cfg.search, "google_search")
 
 
 def render(passages: Sequence[Passage], max_length: int) -> str:
