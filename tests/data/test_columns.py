@@ -9,7 +9,8 @@ import pytest
 
 from recollect.config import Config
 from recollect.data.files import as_task, expand, load_tasks, read_rows
-from recollect.types import BadInput
+from recollect.data.prompts import first_messages
+from recollect.types import BadInput, Message
 from tests.data.test_files import config, write
 
 
@@ -32,7 +33,10 @@ def test_messages() -> None:
     ]
     task = as_task({"messages": talk, "answer": "mira", "level": 3}, "line 1", 0, chatting())
     assert task.question == "Who?"
-    assert task.fields["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    assert task.fields["messages"] == talk
+    assert first_messages(task, chatting()) == [Message("system", "Be brief."), Message("user", "Who?")]
+    beside = as_task({"question": "What?", "messages": talk, "answer": "mira"}, "line 1", 0, chatting())
+    assert first_messages(beside, chatting()) == [Message("user", "What?")]
     assert task.fields["level"] == 3
     with pytest.raises(BadInput, match="no text"):
         as_task({"messages": talk[:1], "answer": "mira"}, "line 1", 0, chatting())

@@ -108,6 +108,18 @@ def test_every_spelling_of_a_number_is_read(value: int, places: int, commas: boo
         ("(3, 4)", "(3, 4)", 1),
         ("1 2 3 4 72", "4", 0),
         ("-5", "5", 0),
+        (r"So \boxed{1,234}.", "1234", 1),
+        ("3 + 4 = 7\nThe answer is 7.", "7", 1),
+        ("<answer>42 apples</answer>", "42", 1),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1} {2}", 1),
+        (r"\boxed{x+1}", "x-1", 0),
+        (r"\boxed{x + 1}", "x+1", 1),
+        (r"\boxed{-0.0}", "0", 1),
+        ("007", "7", 1),
+        (r"\boxed{}", "18", 0),
+        ("", "", 0),
+        ("1.8", "18", 0),
+        ("the", "the", 0),
     ],
 )
 def test_last_number(answer: str, gold: str, expected: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.data.columns import accepted_answers, messages_of, question_of
+from recollect.data.columns import accepted_answers, question_of
 from recollect.rewards import needs_answers
 from recollect.types import BadInput, Task
 
@@ -134,9 +134,6 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     if not answers and needs_answers(cfg.agent.reward_name):  # a reward of the user's own may not need one
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
     fields = {k: v for k, v in row.items() if k != data.context_key}
-    before = messages_of(row, data.prompt_key)
-    if len(before) > 1:
-        fields["messages"] = before
     source = str(row.get("data_source") or row.get("source") or "default")
     text = sound(context) if isinstance(context, str) else context
     accepted = tuple(map(sound, answers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from recollect.rewards.marked import given_answer, last_boxed, without_question
-from recollect.rewards.numbers import last_number, numbers, only_number, spell
+from recollect.rewards.numbers import last_number, only_number, spell
 from recollect.rewards.registry import reward
 from recollect.rewards.symbolic import same_expression
 from recollect.rewards.text import normalize
@@ -21,11 +21,11 @@ def math_reward_string_equal(answer: str, task: Task) -> float:
     said = without_question(answer, task.question)
     number = last_number(given_answer(said)) or last_number(said)
     for gold in map(_final, task.answers):
-        wanted = list(numbers(gold))
-        if len(wanted) == 1:
-            if number is not None and number.equals(wanted[0]):
+        wanted = only_number(gold)
+        if wanted is not None:
+            if number is not None and number.equals(wanted):
                 return 1.0
-        elif normalize(gold) and normalize(given_answer(said)) == normalize(gold):
+        elif normalize(gold) and _plain(given_answer(said)) == _plain(gold):
             return 1.0
     return 0.0
 
@@ -63,6 +63,11 @@ def _equal(boxed: str, gold: str, question: str) -> bool:
     if _squeeze(said) in _squeeze(question) and _squeeze(gold) not in _squeeze(question):
         return False
     return same_expression(gold, said)
+
+
+def _plain(text: str) -> str:
+    """What is compared of an answer that is not one number: words and signs, without case, spaces and a full stop."""
+    return _squeeze(_TEXT.sub(r"\1", text)).lower()
 
 
 def _squeeze(text: str) -> str:
