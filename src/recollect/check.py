@@ -72,6 +72,15 @@ def _agent(cfg: Config) -> Problems:
     yield from _known("reward_model.reward_manager", cfg.reward_model.reward_manager, ["naive", "thread"])
 
 
+def _search(cfg: Config) -> Problems:
+    search = cfg.search
+    yield from _known("search.method", search.method, ["bm25", "dense", "hybrid"])
+    yield from _known("search.endpoint_style", search.endpoint_style, ["json", "serper", "search_r1"])
+    yield from _positive(search, "search", "top_k max_length timeout_s")
+    if search.endpoint and not search.endpoint.startswith(("http://", "https://")):
+        yield f"search.endpoint={search.endpoint} is no address; it starts with http:// or https://"
+
+
 def _recurrent(cfg: Config) -> Problems:
     limits = cfg.recurrent.memory.config
     yield from _known("recurrent.enable", cfg.recurrent.enable or "null", ["memory", "null"])
@@ -250,7 +259,7 @@ def _one_device(cfg: Config) -> Problems:
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     *(_agent, _recurrent, _data, _needle, _model, _actor, _rollout, _algorithm, _critic),
-    *(_sft, _evaluation, _trainer),
+    *(_sft, _evaluation, _trainer, _search),
     sandbox.problems,
 )
 

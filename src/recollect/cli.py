@@ -188,6 +188,23 @@ def export(
     print(export_model(find_checkpoint(checkpoint)[0], out, dtype))
 
 
+@app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="The data set: gsm8k or hotpotqa.")],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="Its original file, or a pattern for several.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="A new .json, .jsonl or .parquet file.")],
+) -> None:
+    """Turn a data set in its original form into a file of tasks.
+
+    recollect data gsm8k test.jsonl gsm8k_test.json
+    recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
+    """
+    from recollect.data.convert import convert
+
+    count = convert(name, source, target)
+    print(f"wrote {count} tasks to {target}")
+
+
 @model_app.command()
 def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]) -> None:
     """Write the embedded base model and tokenizer as a plain Hugging Face folder."""

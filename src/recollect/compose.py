@@ -131,6 +131,9 @@ def known_keys() -> list[str]:
 
 def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
     tree = _without_init_args(tree, where)
+    agent = tree.get("agent")
+    if isinstance(agent, Mapping) and isinstance(agent.get("reward_name"), list):
+        tree = {**tree, "agent": {**agent, "reward_name": _joined(agent["reward_name"])}}
     given = flatten(OmegaConf.to_container(OmegaConf.create(tree)))
     for key in given:
         if key not in known_keys():
@@ -202,6 +205,8 @@ def _override(cfg: Any, settings: Sequence[tuple[str, Any]]) -> None:
 def _set(cfg: Any, key: str, value: Any) -> None:
     if value == "???":
         raise BadInput(f"{key}=???: give it a value")
+    if key == "agent.reward_name" and isinstance(value, list):
+        value = _joined(value)
     if OmegaConf.is_list(OmegaConf.select(cfg, key)) and not isinstance(value, list):
         value = _as_list(value)
     try:
@@ -216,6 +221,11 @@ def _as_list(value: Any) -> list[Any]:
         parsed = _parse([f"x={value}"])[0][1]
         return parsed if isinstance(parsed, list) else [value]
     return [value]
+
+
+def _joined(rewards: Sequence[Any]) -> str:
+    """A sum of rewards, which is one text in the tree."""
+    return f"[{','.join(map(str, rewards))}]"
 
 
 def _unknown(key: str) -> str:

@@ -251,7 +251,7 @@ class Agent:
     max_turns: int = 10  # generations per trajectory of a tool agent
     num_chains: int | None = None  # trajectories per task; the same as actor_rollout_ref.rollout.n
     max_tokens_per_turn: int | None = None  # longest completion of a turn; default rollout.response_length
-    reward_name: str = "boxed_em"  # a name of rewards/ (boxed_em, em, f1, …), or module:function, or file.py:function
+    reward_name: str = "boxed_em"  # a name of docs/rewards.md, module:function, file.py:function, or [a*0.8,b*0.2]
     max_concurrency: int = 1024  # trajectories under way at once
     timeout_s: float = 600.0  # deadline of one trajectory
     reward_timeout_s: float = 60.0  # deadline of one reward call
@@ -364,6 +364,21 @@ class Sandbox:
 
 
 @dataclass
+class Search:
+    """What the tools `search` and `google_search` look in. A service's key is read from RECOLLECT_SEARCH_KEY alone."""
+
+    corpus: str | None = None  # a folder of .txt and .md files, or a .jsonl, .json, .parquet or .csv file of passages
+    method: str = "bm25"  # how the corpus is searched: bm25, dense or hybrid (both, by reciprocal ranks)
+    embedding_model: str | None = None  # dense: a sentence-transformers model or module:function; default: MiniLM
+    top_k: int = 3  # passages that a search gives
+    max_length: int = 1000  # longest passage that is shown, in characters
+    endpoint: str | None = None  # address of an HTTP search service; google_search asks it first
+    endpoint_style: str = "json"  # how it is asked: json, serper or search_r1
+    timeout_s: float = 20.0  # deadline of one request
+    cache_dir: str | None = None  # where indexes are kept; default RECOLLECT_CACHE or ~/.cache/recollect
+
+
+@dataclass
 class Config:
     """The whole tree."""
 
@@ -378,3 +393,4 @@ class Config:
     evaluation: Evaluation = field(default_factory=Evaluation)
     trainer: Trainer = field(default_factory=Trainer)
     sandbox: Sandbox = field(default_factory=Sandbox)
+    search: Search = field(default_factory=Search)

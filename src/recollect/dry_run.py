@@ -14,7 +14,7 @@ import torch
 
 from recollect.agents import AGENTS
 from recollect.chat import Renderer
-from recollect.check import TOOL_AGENTS, TOOL_REWARDS, TOOLS
+from recollect.check import TOOL_AGENTS, TOOLS
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
@@ -23,7 +23,7 @@ from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
 from recollect.predict import Need, Tokens, memory, model_config, tokens
-from recollect.rewards import REWARDS
+from recollect.rewards import find_reward
 from recollect.run import Run
 from recollect.train.device import pick_device
 from recollect.train.setup import check_window
@@ -55,8 +55,7 @@ def _names(cfg: Config) -> None:
     agent = cfg.agent
     if agent.agent_type not in TOOL_AGENTS:
         find(agent.agent_type, AGENTS, "agent.agent_type")
-    if agent.reward_name not in TOOL_REWARDS:
-        find(agent.reward_name, REWARDS, "agent.reward_name")
+    find_reward(agent.reward_name)
     for tool in agent.tools:
         if tool not in TOOLS:
             find(tool, {}, "agent.tools")

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.data.columns import messages_of
 from recollect.types import BadInput, Message, Task
 
 CONVERSING = ("chat", "hf", "react", "code")  # agents whose first prompt is the question
@@ -18,7 +19,7 @@ CONVERSING = ("chat", "hf", "react", "code")  # agents whose first prompt is the
 def first_messages(task: Task, cfg: Config) -> list[Message]:
     """The system prompt if there is one, what the data row says before the question, and the question."""
     system = cfg.agent.system_prompt
-    earlier = _earlier(task.fields.get(cfg.data.prompt_key, task.fields.get("prompt")))
+    earlier = [Message(m["role"], m["content"]) for m in messages_of(task.fields, cfg.data.prompt_key)[:-1]]
     if system:
         earlier = [Message("system", system), *(m for m in earlier if m.role != "system")]
     return [*earlier, Message("user", task.question)]
@@ -106,12 +107,3 @@ def _renderer(cfg: Config) -> Renderer:
 
     path = cfg.actor_rollout_ref.model.path
     return Renderer(load_tokenizer(EMBEDDED if path in SCRATCH else path, cfg.agent.template))
-
-
-def _earlier(prompt: object) -> list[Message]:
-    """The messages before the last, where a data row holds a conversation."""
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
-        return []
-    return [
-        Message(str(m.get("role", "user")), str(m.get("content") or "")) for m in prompt[:-1] if isinstance(m, Mapping)
-    ]

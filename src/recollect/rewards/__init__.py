@@ -1,13 +1,7 @@
 """Rewards: plain functions of an answer, its task and its trajectory."""
 
-from recollect.rewards.answers import math_reward_string_equal, qa_f1_reward
-from recollect.rewards.text import boxed_em, em, f1, sub_em
+from recollect.rewards import code, math, text, trajectory  # noqa: F401  (each registers its rewards)
+from recollect.rewards.names import find_reward, needs_answers
+from recollect.rewards.registry import REWARDS, marks_of, reward
 
-REWARDS = {
-    "boxed_em": boxed_em,
-    "em": em,
-    "f1": f1,
-    "sub_em": sub_em,
-    "qa_f1_reward": qa_f1_reward,
-    "math_reward_string_equal": math_reward_string_equal,
-}
+__all__ = ["REWARDS", "find_reward", "marks_of", "needs_answers", "reward"]

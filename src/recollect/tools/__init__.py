@@ -13,6 +13,7 @@ from recollect.tools.calculator import calculator
 from recollect.tools.context import load_context
 from recollect.tools.files import edit_file, grep, list_files, read_file, write_file
 from recollect.tools.python import python_executor
+from recollect.tools.search import google_search_maker, search_maker
 from recollect.tools.toolbox import OpenTools, Toolbox
 
 TOOLS: dict[str, Tool] = {
@@ -29,7 +30,10 @@ TOOLS: dict[str, Tool] = {
     "write_file": write_file,
 }
 
-MAKERS: dict[str, Callable[..., Any]] = {}  # name → a function from the Config to a tool or a plain function
+MAKERS: dict[str, Callable[..., Any]] = {  # name → a function from the Config to a tool or a plain function
+    "google_search": google_search_maker,
+    "search": search_maker,
+}
 
 __all__ = [
     "MAKERS",
