@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types format bench test-slow clean help
+.PHONY: bubblewrap demo test lint types format bench test-slow test-trackers clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -18,8 +18,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)   ## train the embedded default and print its report
 	$(BIN)/recollect train
 
-test: $(STAMP) lint  ## lint, types and all tests
+test: $(STAMP) lint bubblewrap ## lint, types and all tests
 	$(BIN)/pytest
+
+bubblewrap:      ## install bubblewrap if it is missing and can be; without it its tests are skipped
+	@command -v bwrap > /dev/null || test "$$(id -u)" != 0 || ! command -v apt-get > /dev/null \
+		|| apt-get install -y -q bubblewrap > /dev/null 2>&1 || true
 
 lint: $(STAMP)   ## ruff and mypy
 	$(BIN)/ruff check .
@@ -35,6 +39,7 @@ bench: $(STAMP)  ## the benchmarks that need nothing else; see benchmarks/README
 	$(BIN)/python benchmarks/tree_update.py
 	$(BIN)/python benchmarks/long_document.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/sandbox.py
 
 bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -42,6 +47,10 @@ bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+test-trackers: $(STAMP) ## every tracker against its real library (installs them)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'
+	$(BIN)/pytest -m trackers
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

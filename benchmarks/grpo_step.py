@@ -22,15 +22,17 @@ from typing import Any
 
 import torch
 
-from recollect.algos.advantage import grpo
 from recollect.algos.batch import build_batch
+from recollect.algos.control import KLControl
 from recollect.chat import Renderer
-from recollect.config import Actor, Optim
+from recollect.config import Algorithm, Config, Optim
 from recollect.data.needle import NeedleShape, make_task
 from recollect.models.attention import register
 from recollect.models.tiny import build_tokenizer, tiny_config
 from recollect.policies.engine import Engine
+from recollect.train.annotate import Annotations
 from recollect.train.device import pick_dtype, thread_counts
+from recollect.train.estimate import estimate
 from recollect.train.learner import Learner
 from recollect.train.setup import Parts
 from recollect.train.update import policy_update
@@ -101,8 +103,9 @@ def our_step(parts: Parts, prompts: list[list[int]], new_tokens: int, step: int)
     start = time.perf_counter()
     groups = asyncio.run(collect(parts, prompts, new_tokens, step))
     sampled = time.perf_counter()
-    batch, rewards_N, groups_N = build_batch(groups)
-    made = policy_update(parts.learner, None, batch, grpo(rewards_N, groups_N), Actor(), 1)
+    batch, trajectories = build_batch(groups)
+    guess = estimate(Algorithm(), batch, trajectories, Annotations(), KLControl(0.0))
+    made = policy_update(Config(), parts.learner, batch, guess.advantages)
     parts.sync(step + 1)
     assert batch.entries == PROMPTS * SAMPLES * new_tokens, "every sampled token is trained on"
     assert made["updates"] == 1, "one update was made"

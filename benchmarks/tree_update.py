@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from recollect.algos.advantage import ADVANTAGES
 from recollect.algos.batch import Batch, build_batch
+from recollect.algos.control import KLControl
 from recollect.compose import compose
 from recollect.config import Config, Optim
 from recollect.data.tasks import TaskStream
 from recollect.rollout import Collector
+from recollect.train.annotate import Annotations
 from recollect.train.device import pick_dtype
+from recollect.train.estimate import estimate
 from recollect.train.learner import Learner
 from recollect.train.setup import Parts, build
 from recollect.train.update import policy_update
@@ -42,14 +44,14 @@ class Recorder(Learner):
         return {"grad_norm": float(self.gradient.norm())}
 
 
-def collect(cfg: Config, parts: Parts) -> tuple[Batch, np.ndarray]:
+def collect(cfg: Config, parts: Parts) -> tuple[Batch, torch.Tensor]:
     """The batch and the advantages of the recipe's first step."""
     rollout = cfg.actor_rollout_ref.rollout
     sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, cfg.data.max_response_length)
     collector = Collector(cfg, parts.roles())
     groups = asyncio.run(collector.collect(TaskStream(cfg).take(0), rollout.n, sampling, "step-0"))
-    batch, rewards_N, groups_N = build_batch(groups)
-    return batch, ADVANTAGES[cfg.algorithm.adv_estimator](rewards_N, groups_N)
+    batch, trajectories = build_batch(groups)
+    return batch, estimate(cfg.algorithm, batch, trajectories, Annotations(), KLControl(0.0)).advantages
 
 
 def row_by_row(batch: Batch) -> Batch:
@@ -57,17 +59,17 @@ def row_by_row(batch: Batch) -> Batch:
     return replace(batch, groups=np.arange(len(batch.sequences)))
 
 
-def update(learner: Learner, batch: Batch, advantages_N: np.ndarray, cfg: Config) -> dict[str, float]:
+def update(learner: Learner, batch: Batch, advantages: torch.Tensor, cfg: Config) -> dict[str, float]:
     """One update, as the trainer makes it."""
-    return policy_update(learner, None, batch, advantages_N, cfg.actor_rollout_ref.actor, 1)
+    return policy_update(cfg, learner, batch, advantages)
 
 
-def check_gradients(parts: Parts, batches: dict[str, Batch], advantages_N: np.ndarray, cfg: Config) -> float:
+def check_gradients(parts: Parts, batches: dict[str, Batch], advantages: torch.Tensor, cfg: Config) -> float:
     """The relative difference between the two gradients in float32; it must be rounding error."""
     recorder = Recorder(parts.learner.model, STILL, 1, torch.float32, threads=parts.learner.threads)
     gradients = []
     for batch in batches.values():
-        update(recorder, batch, advantages_N, cfg)
+        update(recorder, batch, advantages, cfg)
         gradients.append(recorder.gradient)
     difference = float((gradients[0] - gradients[1]).norm() / gradients[1].norm())
     assert difference < 1e-4, f"the gradients differ by {difference:.2e}"
@@ -75,14 +77,14 @@ def check_gradients(parts: Parts, batches: dict[str, Batch], advantages_N: np.nd
 
 
 def best_seconds(
-    learner: Learner, batches: dict[str, Batch], advantages_N: np.ndarray, cfg: Config, repeats: int
+    learner: Learner, batches: dict[str, Batch], advantages: torch.Tensor, cfg: Config, repeats: int
 ) -> dict[str, tuple[float, int]]:
     """For each batch the best seconds of an update and the tokens it computed; the batches take turns."""
     best = {name: (float("inf"), 0) for name in batches}
     for repetition in range(1 + repeats):
         for name, batch in batches.items():
             start = time.perf_counter()
-            made = update(learner, batch, advantages_N, cfg)
+            made = update(learner, batch, advantages, cfg)
             if repetition:
                 best[name] = min(best[name], (time.perf_counter() - start, int(made["tokens_computed"])))
     return best
@@ -99,14 +101,14 @@ def main() -> None:
     disable_progress_bar()
     cfg = compose("needle", [*args.overrides, "trainer.device=cpu", f"trainer.threads={args.threads}"])
     parts = build(cfg, STILL, 1)
-    batch, advantages_N = collect(cfg, parts)
+    batch, advantages = collect(cfg, parts)
     batches = {"trees": batch, "rows": row_by_row(batch)}
     print(f"{len(batch.sequences)} sequences, {sum(map(len, batch.sequences))} tokens, {batch.entries} trained on")
-    print(f"gradients agree to {check_gradients(parts, batches, advantages_N, cfg):.1e} (float32)", flush=True)
+    print(f"gradients agree to {check_gradients(parts, batches, advantages, cfg):.1e} (float32)", flush=True)
     for name in args.dtypes:
         dtype = pick_dtype(name, "cpu")
         learner = Learner(parts.learner.model, STILL, 1, dtype, threads=parts.learner.threads)
-        found = best_seconds(learner, batches, advantages_N, cfg, args.repeats)
+        found = best_seconds(learner, batches, advantages, cfg, args.repeats)
         (fast, few), (slow, many) = found["trees"], found["rows"]
         verdict = "ok" if slow >= TARGET * fast else "MISSED"
         print(

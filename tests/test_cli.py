@@ -170,6 +170,51 @@ def test_a_run_of_ones_own_data_agent_and_reward(small_model: Path, tmp_path: Pa
     assert report["held_out"]["rl"] is not None
 
 
+def test_cfg_config_and_dry_run(tmp_path: Path) -> None:
+    shown = recollect("train", "needle", "--cfg", "trainer.seed=4", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    (tmp_path / "mine.yaml").write_text(shown.stdout)
+    again = recollect("train", "--config", "mine.yaml", "--cfg", cwd=tmp_path)
+    assert again.stdout == shown.stdout
+    assert "seed: 4" in shown.stdout
+    other = recollect("sft", "--config", "mine.yaml", "--cfg", "+trainer.seed=5", cwd=tmp_path)
+    assert other.stdout == shown.stdout.replace("seed: 4", "seed: 5")
+    for args in (["needle", "--config", "mine.yaml"], ["--config", "nowhere.yaml"]):
+        done = recollect("train", *args, cwd=tmp_path)
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    dry = recollect("train", "--dry-run", "actor_rollout_ref.rollout.name=hf", cwd=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    for words in ("32 tasks × 8 samples", "memory", "boxed_em", "rollout.name=hf", "nothing was started"):
+        assert words in dry.stdout
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_a_chat_agent_trains(small_model: Path, tmp_path: Path) -> None:
+    rows = [{"question": "What is it? " * (1 + 30 * (i > 3)), "context": "c", "answer": str(i)} for i in range(6)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    done = recollect(
+        "train",
+        f"agent.init_args.model_name_or_path={small_model}",
+        "agent.use_agent=False",
+        "agent.reward_name=qa_f1_reward",
+        "agent.max_tokens_per_turn=8",
+        "agent.num_chains=2",
+        "reward_model.reward_manager=naive",
+        "data.train_files=rows.json",
+        "data.train_batch_size=2",
+        "data.max_prompt_length=99",
+        "data.filter_overlong_prompts=True",
+        "trainer.total_training_steps=1",
+        "trainer.default_local_dir=out",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left out 2 of 6 training tasks: longer than 99 tokens" in done.stdout
+    assert "the agent chat asks the question alone" in done.stdout
+    (row,) = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert (row["rollout/turns"], row["rollout/failures"]) == (1, 0)
+
+
 BAD = {
     "unknown key": (["trainer.total_training_stepz=3"], "trainer.total_training_steps"),
     "not key=value": (["needle", "oops"], "key=value"),
@@ -178,6 +223,13 @@ BAD = {
     "broken JSON": (["data.train_files=broken.json"], "line 3"),
     "broken JSONL": (["data.train_files=broken.jsonl"], "line 2"),
     "empty data": (["data.train_files=empty.json"], "empty"),
+    "row without the prompt field": (["data.train_files=noquestion.json"], "row 2: no text under data.prompt_key"),
+    "mistyped prompt key": (["data.train_files=zero.json", "data.prompt_key=qestion"], "it has question, context"),
+    "tool agent": (["agent.agent_type=hf", "agent.tools=[calculator]"], "cannot run yet"),
+    "several GPUs": (["trainer.n_gpus_per_node=8"], "needs several GPUs"),
+    "two names, two values": (["agent.num_chains=2", "actor_rollout_ref.rollout.n=3"], "give one of them"),
+    "a secret in an unknown key": (["trainer.api_key=sk-abcdefghijklmnop123"], "unknown key trainer.api_key"),
+    "a secret as a word": (["sk-abcdefghijklmnop123"], "no recipe …"),
     "no document": (["data.train_files=nodoc.json"], "context"),
     "document of zero length": (["data.train_files=zero.json"], "empty document"),
     "chunk_size of zero": (["recurrent.memory.config.chunk_size=0"], "chunk_size=0 must be positive"),
@@ -205,6 +257,7 @@ def test_bad_input_says_what_is_wrong_and_writes_nothing(case: str, tmp_path: Pa
     (tmp_path / "broken.jsonl").write_text(json.dumps(row) + "\n{oops\n")
     (tmp_path / "empty.json").write_text("[]")
     (tmp_path / "nodoc.json").write_text(json.dumps([{"question": "q", "answer": "a"}]))
+    (tmp_path / "noquestion.json").write_text(json.dumps([row, {"context": "c", "answer": "a"}]))
     (tmp_path / "zero.json").write_text(json.dumps([{**row, "context": ""}]))
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.txt").write_text("do not touch")
@@ -214,6 +267,7 @@ def test_bad_input_says_what_is_wrong_and_writes_nothing(case: str, tmp_path: Pa
     assert done.returncode == 2, done.stderr
     assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert "sk-abc" not in done.stderr
     assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from recollect.check import checked
 from recollect.compose import compose, differing, flatten, from_yaml, known_keys, read_recipe, recipe_names, to_yaml
 from recollect.config import Config
+from recollect.resolve import resolve
 from recollect.types import BadInput
 
 
@@ -140,7 +141,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     cfg = compose(str(path), ["trainer.threads=2"])
     assert (cfg.trainer.seed, cfg.trainer.threads, cfg.data.train_files) == (5, 2, ["x.json"])
     (tmp_path / "empty.yaml").write_text("")
-    assert compose(str(tmp_path / "empty.yaml"), []) == Config()
+    assert compose(str(tmp_path / "empty.yaml"), []) == resolve(Config())
 
 
 VARIANTS = {
@@ -175,11 +176,11 @@ RULES = [
     (f"{MEMORY}.split=word", "known: token, sentence"),
     (f"{MEMORY}.layout=sideways", "known: chunk_first, memory_first"),
     (f"{MEMORY}.style=baroque", "known: instruct, plain"),
-    ("algorithm.adv_estimator=magic", "known: grpo"),
-    (f"{ACTOR}.loss_agg_mode=seq-mean", "known: token-mean, trajectory-mean"),
+    ("algorithm.adv_estimator=magic", "known: gae, grpo, rloo"),
+    (f"{ACTOR}.loss_agg_mode=seq-mean", "known: token-mean, seq-mean-token-sum"),
     (f"{ACTOR}.kl_loss_type=k9", "known: low_var_kl, kl, mse, abs"),
     (f"{ACTOR}.dtype=int8", f"{ACTOR}.dtype=int8"),
-    ("actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.name=vllm"),
+    ("actor_rollout_ref.rollout.name=sglang", "known: engine, vllm, hf"),
     ("actor_rollout_ref.rollout.dtype=int8", "actor_rollout_ref.rollout.dtype=int8"),
     ("trainer.resume_mode=maybe", "known: auto, disable"),
     ("trainer.device=tpu", "known: auto, cpu, cuda"),

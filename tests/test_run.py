@@ -11,12 +11,13 @@ import pytest
 
 from recollect.compose import from_yaml
 from recollect.config import Config
+from recollect.resolve import resolve
 from recollect.run import Run, read_trajectories, remove_tree, trajectory_rows, write_atomic
 from recollect.types import BadInput, Completion, Failure, Group, Score, Task, Trajectory, Turn
 
 
 def config(path: Path, **trainer: Any) -> Config:
-    cfg = Config()
+    cfg = resolve(Config())
     cfg.trainer.default_local_dir = str(path)
     for key, value in trainer.items():
         setattr(cfg.trainer, key, value)

@@ -12,6 +12,20 @@ from typing import Any
 
 from recollect.types import BadInput, Message
 
+CHATML = (
+    r"{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    r"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "qwen2.5": CHATML, "qwen3": CHATML}  # for `agent.template`
+
+
+def use_template(tokenizer: Any, name: str | None) -> Any:
+    """The tokenizer with a chat template by name. A Qwen tokenizer keeps its own under its family's name."""
+    own = str(getattr(tokenizer, "chat_template", None) or "")
+    if name is not None and (name == "chatml" or "<|im_start|>" not in own):
+        tokenizer.chat_template = TEMPLATES[name]
+    return tokenizer
+
 
 class Renderer:
     """Renders messages for one tokenizer."""
@@ -44,6 +58,13 @@ class Renderer:
         if backend is not None:
             return list(backend.encode(text, add_special_tokens=False).ids)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Start and end character of each token of a text."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise BadInput("text is cut between tokens, which needs a fast tokenizer (a tokenizer.json)")
+        return list(backend.encode(text, add_special_tokens=False).offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""

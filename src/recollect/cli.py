@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that wait must not burn the core that works
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -19,6 +19,9 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import typer
 
 from recollect.types import BadInput
+
+if TYPE_CHECKING:
+    from recollect.config import Config
 
 app = typer.Typer(
     add_completion=False,
@@ -42,57 +45,96 @@ Overrides = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")
 ]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings, in the place of a recipe.", metavar="FILE")
+]
+ShowConfig = Annotated[bool, typer.Option("--cfg", help="Print the resolved configuration as YAML and stop.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
 
 
-def _split(words: list[str] | None) -> tuple[str | None, list[str]]:
-    """The recipe, if the first word is one, and the overrides."""
-    words = list(words or [])
-    recipe = words.pop(0) if words and "=" not in words[0] else None
-    return recipe, words
+def _configure(given: list[str] | None, file: Path | None) -> Config:
+    """The configuration of a recipe (the first word, if it is one, or a file) and the overrides."""
+    from recollect.compose import compose, words
+
+    settings = words(given or [])
+    recipe = settings.pop(0) if settings and "=" not in settings[0] else None
+    if file is not None:
+        if recipe is not None:
+            raise BadInput(f"the recipe {recipe} and --config {file} exclude each other")
+        if not file.is_file():
+            raise BadInput(f"--config {file}: there is no such file")
+        recipe = str(file)
+    return compose(recipe, settings)
+
+
+def _print_config(cfg: Config) -> None:
+    from recollect.compose import to_yaml
+
+    print(to_yaml(cfg), end="")
 
 
 @app.command()
-def train(overrides: Overrides = None, quiet: Quiet = False) -> None:
+def train(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    cfg: ShowConfig = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and say what a step takes, without training.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
     """Train an agent: SFT if the recipe asks for it, then RL, then an evaluation and a report.
 
     With no argument it trains the embedded default, recipe `needle`. A real model is the same command:
 
       recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
 
-    Run it again after an interruption and it goes on where it was.
+    A command of verl, MemAgent or AgentFly works with its own settings. Run the command again after an interruption and
+    it goes on where it was.
     """
-    from recollect.compose import compose
+    tree = _configure(overrides, config)
+    if cfg:
+        return _print_config(tree)
     from recollect.console import Console
 
-    recipe, settings = _split(overrides)
-    cfg = compose(recipe, settings)
+    console = Console(quiet)
+    if dry_run:
+        from recollect.dry_run import dry_run as look
+
+        look(tree, console)
+        return None
+    from recollect.check import refuse_unfinished
+    from recollect.notes import notes
+
+    refuse_unfinished(tree)
+    for line in notes(tree):
+        console.say(line)
     from recollect.eval.summary import show_report
     from recollect.train.fit import Fit
 
-    console = Console(quiet)
-    work = Fit(cfg, console)
+    work = Fit(tree, console)
     report = work.fit()
     show_report(report, work.run, console)
     if quiet:
         print(json.dumps(report))
+    return None
 
 
 @app.command()
-def sft(overrides: Overrides = None, quiet: Quiet = False) -> None:
+def sft(overrides: Overrides = None, config: ConfigFile = None, cfg: ShowConfig = False, quiet: Quiet = False) -> None:
     """Supervised training alone, on the recipe's expert, a run's trajectories or a file of conversations.
 
     recollect sft needle sft.steps=200
     recollect sft sft.data=runs/recollect/needle sft.min_reward=1 sft.steps=100
     """
-    from recollect.compose import compose
+    tree = _configure(overrides, config)
+    if cfg:
+        return _print_config(tree)
     from recollect.console import Console
-
-    recipe, settings = _split(overrides)
-    cfg = compose(recipe, settings)
     from recollect.train.supervise import supervise
 
-    supervise(cfg, Console(quiet))
+    supervise(tree, Console(quiet))
+    return None
 
 
 @app.command(name="eval")
@@ -128,6 +170,39 @@ def ask(
     from recollect.eval.command import answer_question
 
     answer_question(checkpoint, document, question, list(settings or []), Console(quiet))
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, or a model folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    dtype: Annotated[str, typer.Option(help="Type of the weights: float32 or bfloat16.")] = "float32",
+) -> None:
+    """Write a trained model as a plain Hugging Face folder; a LoRA adapter is merged into its base.
+
+    recollect export runs/recollect/needle --out model --dtype bfloat16
+    """
+    from recollect.eval.command import find_checkpoint
+    from recollect.models.export import export_model
+
+    print(export_model(find_checkpoint(checkpoint)[0], out, dtype))
+
+
+@app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="The data set: gsm8k or hotpotqa.")],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="Its original file, or a pattern for several.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="A new .json, .jsonl or .parquet file.")],
+) -> None:
+    """Turn a data set in its original form into a file of tasks.
+
+    recollect data gsm8k test.jsonl gsm8k_test.json
+    recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
+    """
+    from recollect.data.convert import convert
+
+    count = convert(name, source, target)
+    print(f"wrote {count} tasks to {target}")
 
 
 @model_app.command()
@@ -175,7 +250,9 @@ def _handle(error: Exception) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"recollect: {' '.join(message.split())}", file=sys.stderr)
+    from recollect.compose import redacted
+
+    print(f"recollect: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)
 
 

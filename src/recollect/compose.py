@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,9 +15,23 @@ from omegaconf.errors import OmegaConfBaseException
 
 from recollect.check import checked
 from recollect.config import Config
+from recollect.resolve import canonical, refuse_contradictions, resolve, stale
 from recollect.types import BadInput
 
 DEFAULT_RECIPE = "needle"
+_ENVIRONMENT = re.compile(r"\$\{.*\boc\.env\b", re.DOTALL)
+_SECRET = re.compile(r"\b(?:sk|pk|hf|ghp|key|pat)[-_][\w-]{12,}|(?<![\w/])[0-9a-fA-F]{32,}(?![\w/])")
+
+
+def words(arguments: Sequence[str]) -> list[str]:
+    """A command's words without what a line break leaves behind: spaces around them, a lone or trailing backslash."""
+    cleaned = (text.strip().removesuffix("\\").strip() for text in arguments)
+    return [text for text in cleaned if text]
+
+
+def redacted(text: str) -> str:
+    """A message without what looks like a key to somebody's account."""
+    return _SECRET.sub("…", text)
 
 
 def recipe_names() -> list[str]:
@@ -45,26 +60,35 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None) -> Config:
-    """The configuration of a recipe (or of a given tree) with ``key=value`` overrides applied."""
+    """The configuration of a recipe (or of a given tree) with ``key=value`` overrides applied.
+
+    Without either, a command that brings data of its own starts from the defaults of the tree, any other from `needle`.
+    """
+    settings = _parse(words(overrides))
+    if base is None and recipe is None and any(key == "data.train_files" and value for key, value in settings):
+        base = {}
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
     variants = tree.pop("variants", {}) or {}
     tree.pop("description", None)
-    cfg = OmegaConf.structured(Config)
-    cfg = _merge(cfg, tree, f"recipe {recipe}" if recipe else "the recipe")
-    for key, value in _parse(overrides):
+    cfg = _merge(OmegaConf.structured(Config), tree, f"recipe {recipe}" if recipe else "the recipe")
+    for key, value in settings:
         if key in variants:
             choices = {str(name): tree for name, tree in variants[key].items()}
             if str(value) not in choices:
                 raise BadInput(f"{key}={value}: known are {', '.join(map(str, choices))}")
             cfg = _merge(cfg, choices[str(value)] or {}, f"{key}={value}")
-    for key, value in _parse(overrides):
-        if key not in variants:
-            _set(cfg, key, value)
+    _override(cfg, [(key, value) for key, value in settings if key not in variants])
+    return checked(resolve(_as_object(cfg)))
+
+
+def _as_object(cfg: Any) -> Config:
+    for key, value in flatten(OmegaConf.to_container(cfg)).items():
+        if _ENVIRONMENT.search(str(value)):
+            raise BadInput(f"{key}: values are not read from the environment; what is secret stays there")
     try:
-        made = OmegaConf.to_object(cfg)
+        return OmegaConf.to_object(cfg)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise BadInput(str(error).splitlines()[0]) from None
-    return checked(made)  # type: ignore[arg-type]
 
 
 def to_yaml(cfg: Config) -> str:
@@ -92,7 +116,7 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
     for key in node:
         value = node[key]
         name = f"{prefix}{key}"
-        if isinstance(value, DictConfig):
+        if isinstance(value, DictConfig | dict):
             out |= flatten(value, f"{name}.")
         else:
             out[name] = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
@@ -106,16 +130,42 @@ def known_keys() -> list[str]:
 
 
 def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
-    for key in flatten(OmegaConf.create(tree)):
+    tree = _without_init_args(tree, where)
+    agent = tree.get("agent")
+    if isinstance(agent, Mapping) and isinstance(agent.get("reward_name"), list):
+        tree = {**tree, "agent": {**agent, "reward_name": _joined(agent["reward_name"])}}
+    given = flatten(OmegaConf.to_container(OmegaConf.create(tree)))
+    for key in given:
         if key not in known_keys():
             raise BadInput(f"{where}: {_unknown(key)}")
+    _forget(cfg, given)
     try:
         return OmegaConf.merge(cfg, tree)
     except OmegaConfBaseException as error:
         raise BadInput(f"{where}: {str(error).splitlines()[0]}") from None
 
 
+def _without_init_args(tree: dict[str, Any], where: str) -> dict[str, Any]:
+    """The tree with `agent.init_args.X` as `agent.X`."""
+    agent = tree.get("agent")
+    if not isinstance(agent, Mapping) or not isinstance(agent.get("init_args"), Mapping):
+        return tree
+    plain = {k: v for k, v in agent.items() if k != "init_args"}
+    for key, value in agent["init_args"].items():
+        if plain.setdefault(key, value) != value:
+            raise BadInput(f"{where}: agent.{key} and agent.init_args.{key} are the same key; give one of them")
+    return {**tree, "agent": plain}
+
+
+def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
+    """Take back what an earlier layer said with another name for something that is now given."""
+    defaults = OmegaConf.structured(Config)
+    for key in stale(given, lambda name: OmegaConf.select(cfg, name)):
+        OmegaConf.update(cfg, key, OmegaConf.select(defaults, key))
+
+
 def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
+    """(key, value) of each override; `key`, `+key` and `++key` mean the same."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -128,26 +178,54 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
             override = parser.parse_override(text)
         except HydraException:  # values with spaces or odd characters are taken as they are
             key, _, value = text.partition("=")
-            out.append((key.lstrip("+~"), value))
+            out.append((canonical(key.lstrip("+~").strip()), value.strip()))
             continue
+        key = canonical(override.key_or_group)
         if override.is_delete() or override.is_sweep_override():
-            raise BadInput(f"'{text}': keys are set to one value; deleting keys and sweeps over values are not known")
-        out.append((override.key_or_group, override.value()))
+            raise BadInput(
+                f"'{text.partition('=')[0]}': keys are set to one value; deleting keys and sweeps over values are not "
+                "known"
+            )
+        out.append((key, override.value()))
     return out
 
 
+def _override(cfg: Any, settings: Sequence[tuple[str, Any]]) -> None:
+    """Set keys one after another; the last word about a key, or about one of its other names, counts."""
+    for key, _ in settings:
+        if key not in known_keys():
+            raise BadInput(_unknown(key))
+    given = dict(settings)
+    refuse_contradictions(given)
+    _forget(cfg, given)
+    for key, value in settings:
+        _set(cfg, key, value)
+
+
 def _set(cfg: Any, key: str, value: Any) -> None:
-    if key not in known_keys():
-        raise BadInput(_unknown(key))
     if value == "???":
         raise BadInput(f"{key}=???: give it a value")
-    current = OmegaConf.select(cfg, key)
-    if OmegaConf.is_list(current) and not isinstance(value, list):
-        value = [value]
+    if key == "agent.reward_name" and isinstance(value, list):
+        value = _joined(value)
+    if OmegaConf.is_list(OmegaConf.select(cfg, key)) and not isinstance(value, list):
+        value = _as_list(value)
     try:
         OmegaConf.update(cfg, key, value)
     except (OmegaConfBaseException, ValueError) as error:
         raise BadInput(f"{key}={value}: {str(error).splitlines()[0]}") from None
+
+
+def _as_list(value: Any) -> list[Any]:
+    """A list from one value, or from a list in quotes."""
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        parsed = _parse([f"x={value}"])[0][1]
+        return parsed if isinstance(parsed, list) else [value]
+    return [value]
+
+
+def _joined(rewards: Sequence[Any]) -> str:
+    """A sum of rewards, which is one text in the tree."""
+    return f"[{','.join(map(str, rewards))}]"
 
 
 def _unknown(key: str) -> str:

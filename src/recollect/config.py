@@ -197,7 +197,7 @@ class Data:
     train_batch_size: int = 16  # tasks per step
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
     val_max_samples: int = -1  # validation tasks; -1: all of the files, or 256 made-up ones
-    prompt_key: str = "question"  # field with the question
+    prompt_key: str = "question"  # field with the question; its default also finds `prompt`
     context_key: str = "context"  # field with the document
     answer_key: str = "answer"  # field with the accepted answer or answers
     shuffle: bool = True  # new seeded order each epoch
@@ -244,14 +244,14 @@ class Agent:
     use_agent: bool = True  # False: one plain question and answer, whatever agent_type says
     agent_type: str = "recurrent"  # recurrent, chat, hf, react, code, or package.module:function, or file.py:function
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
-    template: str | None = None  # chat template by name; default: the tokenizer's own
+    template: str | None = None  # chat template by name: chatml, qwen2.5 or qwen3; default: the tokenizer's own
     tools: list[str] = field(default_factory=list)  # tools by name
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it
     backend: str = "async_verl"  # who generates: async_verl, the trainer's own engine
     max_turns: int = 10  # generations per trajectory of a tool agent
     num_chains: int | None = None  # trajectories per task; the same as actor_rollout_ref.rollout.n
     max_tokens_per_turn: int | None = None  # longest completion of a turn; default rollout.response_length
-    reward_name: str = "boxed_em"  # boxed_em, em, f1, sub_em, or module:function, or file.py:function
+    reward_name: str = "boxed_em"  # a name of docs/rewards.md, module:function, file.py:function, or [a*0.8,b*0.2]
     max_concurrency: int = 1024  # trajectories under way at once
     timeout_s: float = 600.0  # deadline of one trajectory
     reward_timeout_s: float = 60.0  # deadline of one reward call
@@ -345,6 +345,40 @@ class Trainer:
 
 
 @dataclass
+class Sandbox:
+    """Where programs run that the model wrote. The limits of a call hold for all of its processes together."""
+
+    isolation: str = "auto"  # auto (the strongest that works), namespaces or bubblewrap
+    allow_unsafe: bool = False  # run with limits only where no isolation works, instead of refusing to run
+    timeout_s: float = 10.0  # wall time of a call
+    cpu_s: float = 10.0  # processor time of a call
+    memory_mb: int = 512  # memory of a call
+    disk_mb: int = 64  # all files of a sandbox; they are kept in memory
+    file_mb: int = 32  # one file
+    processes: int = 32  # processes and threads
+    output_kb: int = 1024  # output of a call; a program that writes more is ended
+    max_sessions: int = 256  # sandboxes open at once; further trajectories wait for one
+    site_packages: bool = True  # programs may import the packages that are installed beside recollect
+    preload: list[str] = field(default_factory=list)  # modules that are imported once, before the first program
+    read_only: list[str] = field(default_factory=list)  # files and folders of the host that programs may read
+
+
+@dataclass
+class Search:
+    """What the tools `search` and `google_search` look in. A service's key is read from RECOLLECT_SEARCH_KEY alone."""
+
+    corpus: str | None = None  # a folder of .txt and .md files, or a .jsonl, .json, .parquet or .csv file of passages
+    method: str = "bm25"  # how the corpus is searched: bm25, dense or hybrid (both, by reciprocal ranks)
+    embedding_model: str | None = None  # dense: a sentence-transformers model or module:function; default: MiniLM
+    top_k: int = 3  # passages that a search gives
+    max_length: int = 1000  # longest passage that is shown, in characters
+    endpoint: str | None = None  # address of an HTTP search service; google_search asks it first
+    endpoint_style: str = "json"  # how it is asked: json, serper or search_r1
+    timeout_s: float = 20.0  # deadline of one request
+    cache_dir: str | None = None  # where indexes are kept; default RECOLLECT_CACHE or ~/.cache/recollect
+
+
+@dataclass
 class Config:
     """The whole tree."""
 
@@ -358,3 +392,5 @@ class Config:
     sft: SFT = field(default_factory=SFT)
     evaluation: Evaluation = field(default_factory=Evaluation)
     trainer: Trainer = field(default_factory=Trainer)
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    search: Search = field(default_factory=Search)

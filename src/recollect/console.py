@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -26,6 +28,7 @@ class Console:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.brief = False  # no line for every step (trainer.logger without console)
         self.live = sys.stdout.isatty() and not quiet
         self.rich = RichConsole(quiet=quiet, highlight=False, width=None if self.live else 110)
 
@@ -36,6 +39,22 @@ class Console:
     def show(self, thing: Any) -> None:
         """Something that rich can draw, such as a table."""
         self.rich.print(thing)
+
+    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table: drawn in a terminal, aligned text elsewhere."""
+        if self.live:
+            drawn = Table(title=title, title_justify="left", show_header=any(header))
+            for name in header:
+                drawn.add_column(name)
+            for row in rows:
+                drawn.add_row(*map(Text, row))  # what users wrote is not markup
+            self.show(drawn)
+            return
+        lines = [header, *rows] if any(header) else list(rows)
+        widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+        self.say(title)
+        for line in lines:
+            self.say("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def warn(self, text: str) -> None:
         """A line on standard error, even when quiet."""
@@ -56,7 +75,7 @@ class Console:
             )
             with Progress(*columns, console=self.rich) as bar:
                 job = bar.add_task(title, total=total, completed=done, text="")
-                yield lambda text="", count=1: bar.update(job, advance=count, text=text)
+                yield lambda text="", count=1: bar.update(job, advance=count, text="" if self.brief else text)
             return
         start, state = time.monotonic(), {"done": done, "last": 0.0}
 
@@ -64,7 +83,7 @@ class Console:
             state["done"] += count
             now = time.monotonic()
             finished = state["done"] == total
-            if not text and not finished and now - state["last"] < 10:
+            if (not text or self.brief) and not finished and now - state["last"] < 10:
                 return
             state["last"] = now
             rate = (now - start) / max(1, state["done"] - done)

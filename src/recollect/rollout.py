@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from recollect.agents import AGENTS
+from recollect.check import refuse_unfinished
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards import REWARDS
@@ -29,15 +30,18 @@ class Collector:
         self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
+        refuse_unfinished(cfg)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS
         self.on_done = on_done or (lambda trajectory: None)
-        self.scoring = asyncio.Semaphore(cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS)
+        self.scoring = asyncio.Semaphore(0)  # made anew by every collection, for it belongs to one event loop
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
         gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
+        at_once = self.cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
+        self.scoring = asyncio.Semaphore(1 if self.cfg.reward_model.reward_manager == "naive" else at_once)
         groups = [Group(task, [Trajectory(task.id, i) for i in range(n)]) for task in tasks]
         attempts = [
             self._attempt(group.task, trajectory, sampling, f"{key}/{group.task.id}/{trajectory.sample}", gate)

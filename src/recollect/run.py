@@ -18,6 +18,9 @@ from recollect.types import BadInput, Group
 
 MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
+    "trainer.resume_from_path",
+    "trainer.logger",
+    "trainer.val_only",
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
@@ -38,8 +41,8 @@ class Run:
         return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
 
     @staticmethod
-    def start(cfg: Config) -> Run:
-        """Open the run directory for writing; refuse one that is not ours or belongs to another configuration."""
+    def usable(cfg: Config) -> Run:
+        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration."""
         run = Run.of(cfg)
         config = run.path / "config.yaml"
         if run.path.exists() and not run.path.is_dir():
@@ -55,8 +58,17 @@ class Run:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
             if cfg.trainer.resume_mode == "disable":
                 raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
+        above = next(p for p in (run.path.absolute(), *run.path.absolute().parents) if p.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise BadInput(f"the run directory {run.path} cannot be written: {above} is not a folder that takes files")
+        return run
+
+    @staticmethod
+    def start(cfg: Config) -> Run:
+        """Open the run directory for writing."""
+        run = Run.usable(cfg)
         run.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(config, to_yaml(cfg))
+        write_atomic(run.path / "config.yaml", to_yaml(cfg))
         for name in ("trajectories", "checkpoints", "plots"):
             (run.path / name).mkdir(exist_ok=True)
         return run
@@ -65,9 +77,9 @@ class Run:
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Append one row of metrics."""
-        with self.metrics_path.open("a") as file:
+    def log(self, row: dict[str, Any], path: Path | None = None) -> None:
+        """Append one row of metrics, to ``metrics.jsonl`` or another file."""
+        with (path or self.metrics_path).open("a") as file:
             file.write(dump(row) + "\n")
 
     def metrics_size(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from recollect.chat import Renderer
 from recollect.data.documents import centre_cut, sections
+from recollect.data.prompts import fitted
 from recollect.types import BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
 
 
@@ -103,6 +104,10 @@ class Session:
         """A document in sections of at most ``size`` of the role's tokens."""
         tokenizer = self.binding(role).renderer.tokenizer
         return centre_cut(sections(context, lambda text: token_offsets(tokenizer, text), size, split), most)
+
+    def fit(self, messages: Sequence[Message], limit: int, truncation: str, role: str = "agent") -> list[Message]:
+        """Messages whose rendered prompt has at most ``limit`` of the role's tokens; the last is cut if it must be."""
+        return fitted(messages, self.binding(role).renderer, limit, truncation)
 
     def note(self, text: str) -> None:
         """Keep something to show with the trajectory, such as the memory after a section."""

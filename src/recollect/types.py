@@ -33,6 +33,7 @@ class Task:
     answers: tuple[str, ...] = ()  # accepted answers
     source: str = "default"  # data source; validation is reported per source
     fields: dict[str, Any] = field(default_factory=dict)  # everything else the data row held
+    place: str = ""  # file and row, for messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Score:
 
     total: float
     parts: dict[str, float] = field(default_factory=dict)
+    roles: dict[str, float] = field(default_factory=dict)  # rewards of single roles, where they are not the total
 
 
 @dataclass(slots=True)
@@ -134,6 +136,7 @@ class Sample:
     trajectory: int  # index of the trajectory within the batch
     group: int  # index of the group within the batch
     temperature: float = 1.0
+    roles: list[str] = field(default_factory=list)  # the role that sampled each id, "" elsewhere; empty: one role
 
 
 class Policy(Protocol):

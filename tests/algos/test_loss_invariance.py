@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.algos.batch import Batch
-from recollect.config import Actor, Optim
+from recollect.config import Config, Optim, PolicyLoss
+from recollect.train.annotate import annotate
 from recollect.train.forward import logprobs_and_entropy
 from recollect.train.learner import Learner
 from recollect.train.update import policy_update
@@ -41,39 +42,69 @@ def samples(seed: int, groups: int = 2, n: int = 4) -> list[Sample]:
     return out
 
 
-def gradient(
-    model: Any, rows: list[Sample], cfg: Actor, reference: Any = None
-) -> tuple[torch.Tensor, dict[str, float]]:
+def configured(**actor: Any) -> Config:
+    """A configuration whose actor has some values."""
+    cfg = Config()
+    for key, value in actor.items():
+        setattr(cfg.actor_rollout_ref.actor, key, value)
+    cfg.data.max_response_length = 7
+    cfg.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu = 10_000
+    return cfg
+
+
+def gradient(model: Any, rows: list[Sample], cfg: Config, other: Any = None) -> tuple[torch.Tensor, dict[str, float]]:
+    """The gradient that one update on some sequences leaves, and its metrics."""
     model = copy.deepcopy(model)
     learner = Learner(model, Optim(lr=0.0), 1, torch.float32, grad_clip=1e9)
     caught: list[torch.Tensor] = []
     learner.optimizer.step = lambda: caught.append(  # type: ignore[method-assign]
         torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
     )
-    advantages = np.array([((7 * i) % 5) - 2.2 for i in range(8)])
-    ref = None if reference is None else Learner(reference, Optim(), 1, torch.float32, frozen=True)
-    made = policy_update(learner, ref, Batch.of(rows), advantages, cfg, 10_000)
+    batch = Batch.of(rows)
+    advantages = torch.tensor([((7 * t) % 5) - 2.2 for t in batch.trajectories_E.tolist()])
+    reference = None if other is None else Learner(other, Optim(), 1, torch.float32, frozen=True)
+    notes = annotate(cfg, learner, reference, None, batch)
+    made = policy_update(cfg, learner, batch, advantages, notes, reference)
     return caught[0], made
 
 
-@settings(max_examples=12, deadline=None)
+MODES = ["token-mean", "trajectory-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    budget=st.sampled_from([50, 90, 200, 10_000]),
-    mode=st.sampled_from(["token-mean", "trajectory-mean"]),
+    limits=st.sampled_from([(50, None, True), (90, None, True), (10_000, 3, True), (10_000, 1, True), (60, 1, False)]),
+    mode=st.sampled_from(MODES),
+    loss=st.sampled_from(["ppo", "gspo", "cispo", "dr_grpo", "reinforce"]),
+    kl=st.sampled_from(["low_var_kl", "kl", "mse", "abs", "full"]),
+    trust=st.sampled_from([None, "token", "sequence"]),
     shuffle=st.randoms(use_true_random=False),
 )
-def test_gradient_is_the_same_for_any_packing(seed: int, budget: int, mode: str, shuffle: Any) -> None:
+def test_gradient_is_the_same_for_any_packing(
+    seed: int,
+    limits: tuple[int, int | None, bool],
+    mode: str,
+    loss: str,
+    kl: str,
+    trust: str | None,
+    shuffle: Any,
+) -> None:
     _, ours = make_pair("Qwen3", 1)
     other = make_pair("Qwen3", 2)[1]
     rows = samples(seed)
-    extra = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coeff": 0.01}
-    whole, metrics = gradient(ours, rows, Actor(ppo_max_token_len_per_gpu=10_000, **extra), other)
+    extra = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": kl, "entropy_coeff": 0.01}
+    wide, narrow = (configured(**extra, policy_loss=PolicyLoss(loss)) for _ in range(2))
+    wide.algorithm.rollout_is = narrow.algorithm.rollout_is = trust
+    narrow.actor_rollout_ref.actor.ppo_max_token_len_per_gpu = limits[0]
+    narrow.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = limits[1]
+    narrow.actor_rollout_ref.model.use_remove_padding = limits[2]
+    whole, metrics = gradient(ours, rows, wide, other)
     mixed = list(rows)
     shuffle.shuffle(mixed)
-    split, same = gradient(ours, mixed, Actor(ppo_max_token_len_per_gpu=budget, **extra), other)
+    split, same = gradient(ours, mixed, narrow, other)
     assert (whole - split).norm() <= 1e-5 * whole.norm()
-    for name in ("policy_loss", "kl", "entropy", "drift"):
+    for name in ("policy_loss", "kl", "entropy", "logprob_drift"):
         assert same[name] == pytest.approx(metrics[name], rel=1e-4, abs=1e-6)
 
 
@@ -122,9 +153,10 @@ def test_chunked_head_equals_whole_head() -> None:
 def test_sequences_without_advantage_are_skipped_exactly() -> None:
     _, ours = make_pair("Qwen3")
     rows = samples(5)
-    full, _ = gradient(ours, rows, Actor())
+    full, _ = gradient(ours, rows, configured())
     learner = Learner(copy.deepcopy(ours), Optim(lr=0.0), 1, torch.float32)
-    flat = policy_update(learner, None, Batch.of(rows), np.zeros(8), Actor(), 1)
+    batch = Batch.of(rows)
+    flat = policy_update(Config(), learner, batch, torch.zeros(batch.entries))
     assert flat["updates"] == 0
-    computed = gradient(ours, rows, Actor(entropy_coeff=1e-30))[0]  # with any other term everything is computed
+    computed = gradient(ours, rows, configured(entropy_coeff=1e-30))[0]  # with any other term everything is computed
     assert (full - computed).norm() <= 1e-5 * computed.norm()

@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.algos.batch import Batch
 from recollect.algos.tree import build_tree, forest, split_to_budget
+from recollect.types import Sample
 
 sequences_strategy = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=9)
 
@@ -32,18 +34,19 @@ def test_a_tree_holds_every_sequence_and_masks_by_ancestry(rows: list[list[int]]
 
 
 @settings(max_examples=100, deadline=None)
-@given(sequences_strategy, st.integers(1, 30), st.integers(1, 4), st.data())
+@given(sequences_strategy, st.integers(1, 30), st.integers(1, 4), st.sampled_from([None, 1, 2, 5]), st.data())
 def test_budgets_are_kept_and_nothing_is_lost(
-    rows: list[list[int]], budget: int, min_share: int, data: st.DataObject
+    rows: list[list[int]], budget: int, min_share: int, most: int | None, data: st.DataObject
 ) -> None:
     groups = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
     trees = forest(arrays(rows), groups, min_share)
-    packs = split_to_budget(trees, arrays(rows), budget)
+    packs = split_to_budget(trees, arrays(rows), budget, most)
     placed = sorted(r for pack in packs for tree in pack for r in tree.rows)
     assert placed == list(range(len(rows)))
     for pack in packs:
         size = sum(t.size for t in pack)
         assert size <= budget or (len(pack) == 1 and len(set(map(tuple, (rows[r] for r in pack[0].rows)))) == 1)
+        assert most is None or sum(len(t.rows) for t in pack) <= most
         for tree in pack:
             assert len({groups[r] for r in tree.rows}) == 1
             for row, path in zip(tree.rows, tree.paths, strict=True):
@@ -59,3 +62,13 @@ def test_short_common_beginnings_do_not_make_one_tree() -> None:
     rows = [np.array([1, 2, *range(10 + 100 * i, 60 + 100 * i)]) for i in range(3)]
     assert len(forest(rows, [0, 0, 0])) == 3
     assert len(forest(rows, [0, 0, 0], min_share=2)) == 1
+
+
+def test_packs_without_sharing_are_one_sequence_each() -> None:
+    rows = [Sample([5, *range(10, 50), 60 + i], [False] * 41 + [True], [0.0] * 42, i, 0) for i in range(3)]
+    batch = Batch.of(rows)
+    assert [len(p.tokens) for p in batch.packs(range(3), 1000)] == [44]
+    alone = batch.packs(range(3), 1000, share=False)
+    assert [p.tokens.tolist() for p in alone] == [r.ids for r in rows]
+    assert [p.entry.tolist() for p in alone] == [[0], [1], [2]]
+    assert [len(p.entry) for p in batch.packs(range(3), 1000, max_sequences=2)] == [2, 1]

@@ -91,7 +91,7 @@ def test_keys_can_be_named(tmp_path: Path) -> None:
 ROW = '{"question": "a", "context": "b", "answer": "c"}'
 BAD_FILES = {
     "missing": ("gone.jsonl", None, "no data file at .*gone.jsonl"),
-    "extension": ("rows.csv", "a,b", "rows.csv: data files end in"),
+    "extension": ("rows.txt", "a,b", "rows.txt: data files end in"),
     "broken json": ("rows.json", '[{"question": "a"},\n {"question": }]', "rows.json: broken JSON at line 2"),
     "broken jsonl": ("rows.jsonl", ROW + '\n\n{"a": \n', "rows.jsonl: broken JSON at line 3"),
     "not a list": ("rows.json", '{"question": "a"}', "expected a JSON array of objects, found dict"),

@@ -246,3 +246,19 @@ def test_errors_reach_the_caller_and_the_engine_survives() -> None:
     with pytest.raises(IndexError):
         run(engine, [[5, 10_000]])
     assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
+    plain, ours = make_pair(kind)
+    engine = Engine(ours, decode=str)
+    if engine.kernel is None:
+        pytest.skip("there is no compiler here")
+    replaced = {n for n, m in ours.named_modules() if type(m) is not type(plain.get_submodule(n))}
+    assert "model.norm" in replaced
+    assert ("model.layers.0.mlp" in replaced) == (not kind.startswith("Gemma"))  # Gemma's gate is a GELU
+    x = torch.randn(7, 48)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.model.norm(x), plain.model.norm(x), atol=1e-5, rtol=1e-5)
+    loss = ours.model.norm(x.requires_grad_()).square().sum()
+    assert loss.requires_grad  # training keeps the library's own

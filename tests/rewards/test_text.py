@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.rewards import REWARDS
-from recollect.rewards.text import boxed_em, em, f1, last_boxed, normalize, sub_em
+from recollect.rewards.marked import given_answer, marked
+from recollect.rewards.text import boxed_em, em, f1, last_boxed, normalize, qa_em, qa_f1_reward, sub_em
 from recollect.types import Task
 
 WORDS = st.lists(st.sampled_from(["a", "The", "an", "mira", "Kolu", "yes", "no", "472", "-", "é", "!"]), max_size=6)
 TEXT = st.one_of(WORDS.map(" ".join), st.text(max_size=30))
+TEXTS = {name: REWARDS[name] for name in ("boxed_em", "em", "f1", "qa_em", "qa_f1_reward", "sub_em")}
 
 
 def task(*answers: str) -> Task:
@@ -116,7 +118,7 @@ def test_boxed_em_reads_the_box_alone() -> None:
 @given(answer=TEXT, golds=st.lists(TEXT, max_size=3))
 def test_rewards_are_shares_and_ordered(answer: str, golds: list[str]) -> None:
     gold = task(*golds)
-    scores = {name: reward(answer, gold) for name, reward in REWARDS.items()}
+    scores = {name: reward(answer, gold) for name, reward in TEXTS.items()}
     assert all(isinstance(s, float) and 0 <= s <= 1 for s in scores.values())
     assert scores["em"] in (0, 1)
     assert scores["sub_em"] in (0, 1)
@@ -127,7 +129,7 @@ def test_rewards_are_shares_and_ordered(answer: str, golds: list[str]) -> None:
 @given(golds=st.lists(TEXT, max_size=3), answer=st.sampled_from(["", " ", "the", "\n", "!?", "A, an: the."]))
 def test_an_empty_answer_is_never_rewarded(answer: str, golds: list[str]) -> None:
     gold = task(*golds, answer)
-    assert [reward(answer, gold) for reward in REWARDS.values()] == [0.0] * len(REWARDS)
+    assert [reward(answer, gold) for reward in TEXTS.values()] == [0.0] * len(TEXTS)
     assert boxed_em(rf"\boxed{{{answer}}}", gold) == 0
 
 
@@ -141,5 +143,65 @@ def test_f1_is_symmetric_and_one_for_the_same_words_alone(a: str, b: str) -> Non
 
 @given(answer=TEXT, golds=st.lists(TEXT, min_size=1, max_size=4))
 def test_the_best_of_the_accepted_answers_counts(answer: str, golds: list[str]) -> None:
-    for reward in REWARDS.values():
+    for reward in TEXTS.values():
         assert reward(answer, task(*golds)) == max(reward(answer, task(g)) for g in golds)
+
+
+# ---- marked answers, and attempts to be paid for nothing ----
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", []),
+        ("<answer>a</answer> <answer> b </answer>", ["a", "b"]),
+        ("Thought: x\nFinal Answer: Paris\nmore", ["Paris"]),
+        ("**Final Answer:** Paris", ["Paris"]),
+        ("work\n#### 72\n", ["72"]),
+        (r"<answer>\boxed{5}</answer> then \boxed{6}", [r"\boxed{5}", "6"]),
+        (r"\boxed{\boxed{5}}", [r"\boxed{5}"]),
+        ("<answer>open", []),
+        ("the final answer: is not at the start", []),
+    ],
+)
+def test_marked(text: str, expected: list[str]) -> None:
+    assert marked(text) == expected
+
+
+def test_the_given_answer_is_taken_out_of_its_marks() -> None:
+    assert given_answer(r"Final Answer: <answer>\boxed{5}</answer>") == "5"
+    assert given_answer("just Paris") == "just Paris"
+    for reward in (qa_em, qa_f1_reward, sub_em):
+        assert reward("I think <answer>The Paris.</answer>", task("Paris")) == 1
+        assert reward("<answer>Paris</answer> no, <answer>Rome</answer>", task("Paris")) == 0
+        assert reward("<answer></answer> Paris", task("Paris")) == 0
+    assert qa_f1_reward("so: <answer>yes</answer>", task("no")) == 0
+
+
+@given(
+    gold=st.sampled_from(["mira", "mira kolu", "yes", "no"]),
+    extra=st.lists(st.sampled_from(["x1", "y2", "z3"]), min_size=1),
+)
+def test_more_words_never_help_f1(gold: str, extra: list[str]) -> None:
+    assert qa_f1_reward(f"{gold} {' '.join(extra)}", task(gold)) < 1
+    assert qa_f1_reward(" ".join([gold] * (len(extra) + 1)), task(gold)) < 1
+
+
+@given(places=st.lists(st.integers(100, 999), min_size=17, max_size=60, unique=True), pick=st.integers(0, 16))
+def test_listing_what_might_be_right_is_not_a_sub_match(places: list[int], pick: int) -> None:
+    assert sub_em(" ".join(map(str, places)), task(str(places[pick]))) == 0
+    assert sub_em(str(places[pick]), task(str(places[pick]))) == 1
+
+
+def test_sub_em_reads_longer_answers_for_longer_golds() -> None:
+    gold = " ".join(f"w{i}" for i in range(6))
+    for words, expected in ((24 - 6, 1), (25 - 6, 0)):
+        assert sub_em(f"{gold} {' '.join(['x'] * words)}", task(gold)) == expected
+
+
+def test_sub_em_is_not_earned_by_both_answers_or_by_the_question() -> None:
+    assert sub_em("yes or no", task("yes")) == sub_em("no, yes", task("no")) == 0
+    assert sub_em("no it is not", task("no")) == 1
+    asked = Task("t", "Is it Paris or Rome today?", answers=("Paris",))
+    assert sub_em("is it  paris or Rome today?", asked) == 0
+    assert sub_em("Is it Paris or Rome today? Paris", asked) == 1

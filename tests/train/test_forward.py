@@ -1,13 +1,18 @@
-"""Architectures whose logits cannot be computed piecewise are refused rather than trained wrongly."""
+"""What is computed of every token: piecewise as whole; what cannot be computed piecewise is refused."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from recollect.algos.batch import Batch
+from recollect.algos.packed import Packed
+from recollect.config import Optim
 from recollect.models.attention import register
-from recollect.train.forward import check_head
+from recollect.train.forward import check_head, logprobs_and_entropy, predict, statistics
+from recollect.train.learner import Learner
 from recollect.types import BadInput
+from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, SHAPE, make_pair
 
 
@@ -26,3 +31,68 @@ def test_scaled_logits_are_refused() -> None:
         model.lm_head.weight.mul_(30)
     with pytest.raises(BadInput, match="granite"):
         check_head(model)
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "Gemma2"])
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_the_exact_divergence_equals_a_direct_one(kind: str, chunk: int | None) -> None:
+    """Against the library's own whole logits, with the gradient of the policy and none of the reference."""
+    (plain, ours), (ref_plain, ref_ours) = make_pair(kind, 1), make_pair(kind, 2)
+    rows = samples(4)
+    packs = Batch.of(rows).packs(range(len(rows)), 10_000)
+    weight = lambda n: 1 + torch.arange(n) % 3
+    found, expected = torch.zeros(()), torch.zeros(())
+    for packed in packs:
+        made = statistics(ours, packed, 0.7, chunk, predict(ref_ours, packed))
+        assert made.divergence is not None
+        logprob, entropy = logprobs_and_entropy(ours, packed, 0.7)
+        torch.testing.assert_close(made.logprob, logprob, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(made.entropy, entropy, rtol=1e-5, atol=1e-5)
+        kl = made.divergence[packed.entry_target]
+        found = found + (kl * (1 + packed.entry % 3)).sum()
+    found.backward()
+    place = 0
+    for row in rows:
+        ids, chosen = torch.tensor([row.ids]), torch.tensor(row.mask[1:])
+        p = (plain(ids).logits[0, :-1].float() / 0.7).log_softmax(-1)[chosen]
+        q = (ref_plain(ids).logits[0, :-1].float() / 0.7).log_softmax(-1)[chosen].detach()
+        expected = expected + ((p.exp() * (p - q)).sum(-1) * weight(place + len(p))[place:]).sum()
+        place += len(p)
+    expected.backward()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    a, b = (torch.cat([p.grad.flatten() for p in m.parameters()]) for m in (ours, plain))
+    assert (a - b).norm() <= 1e-4 * b.norm()
+    assert all(p.grad is None for p in ref_ours.parameters())
+
+
+def test_the_learner_measures_the_divergence_that_it_trains_on() -> None:
+    ours, other = make_pair("Qwen3", 1)[1], make_pair("Qwen3", 2)[1]
+    batch = Batch.of(samples(4))
+    packs = batch.packs(range(len(batch.sequences)), 10_000)
+    learner = Learner(ours, Optim(), 1, torch.float32)
+    reference = Learner(other, Optim(), 1, torch.float32, frozen=True)
+    measured = learner.divergence(packs, batch.entries, reference, 0.7)
+    trained = torch.zeros(batch.entries)
+
+    def loss(packed: Packed, logp: torch.Tensor, entropy: torch.Tensor, kl: torch.Tensor) -> torch.Tensor:
+        trained[packed.entry] = kl.detach()
+        return kl.sum()
+
+    learner.backward(packs, loss, 0.7, reference)
+    torch.testing.assert_close(trained, measured)
+    assert (measured > 0).all()
+    learner.model.load_state_dict(other.state_dict())
+    assert learner.divergence(packs, batch.entries, reference).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "Gemma2"])
+def test_recomputed_activations_give_the_same_gradient(kind: str) -> None:
+    packs = Batch.of(samples(4)).packs(range(16), 150)
+    grads = []
+    for recompute in (False, True):
+        model = make_pair(kind)[1]
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        Learner(model, Optim(), 1, torch.float32).backward(packs, lambda packed, logp, entropy: logp.sum())
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()

@@ -1,23 +1,172 @@
-"""From rewards to advantages. Statistics are over trajectories, never over turns or rows."""
+"""From per-token rewards to advantages and returns.
+
+A trajectory's trained tokens are one time line, whatever its rows and observations. Statistics of a group are over its
+trajectories, never over turns, rows or tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
-import numpy as np
+import torch
+from torch import Tensor
 
+from recollect.algos.timeline import Timeline, discounted, timeline, whitened
 
-def grpo(rewards_N: np.ndarray, groups_N: np.ndarray, use_std: bool = True) -> np.ndarray:
-    """[N] (reward − group mean) / (group standard deviation + 1e-6); a group of one gets 0."""
-    advantages = np.zeros(len(rewards_N), np.float64)
-    for group in np.unique(groups_N):
-        members = groups_N == group
-        rewards = rewards_N[members].astype(np.float64)
-        if len(rewards) < 2:
-            continue
-        centred = rewards - rewards.mean()
-        advantages[members] = centred / (rewards.std(ddof=1) + 1e-6) if use_std else centred
-    return advantages
+Estimate = tuple[Tensor, Tensor]  # advantages, returns
 
 
-ADVANTAGES: dict[str, Callable[..., np.ndarray]] = {"grpo": grpo}
+class Estimator(Protocol):
+    """All estimators are called alike; each ignores the options that it has no use for."""
+
+    def __call__(
+        self,
+        rewards: Tensor,
+        values: Tensor | None,
+        mask: Tensor,
+        trajectories: Any,
+        groups: Any,
+        *,
+        gamma: float = 1.0,
+        lam: float = 1.0,
+        use_std: bool = True,
+        baselines: Any = None,
+    ) -> Estimate: ...
+
+
+def estimator(core: Callable[..., Estimate]) -> Estimator:
+    """An estimator of tokens in either shape from one on the time line; what is not trained gets 0."""
+
+    @torch.no_grad()
+    def estimate(
+        rewards: Tensor,
+        values: Tensor | None,
+        mask: Tensor,
+        trajectories: Any,
+        groups: Any,
+        *,
+        gamma: float = 1.0,
+        lam: float = 1.0,
+        use_std: bool = True,
+        baselines: Any = None,
+    ) -> Estimate:
+        line, places = timeline(rewards, values, mask, trajectories, groups, baselines)
+        advantages, returns = core(line, gamma=gamma, lam=lam, use_std=use_std)
+        dtype = rewards.dtype if rewards.is_floating_point() else torch.get_default_dtype()
+
+        def back(found: Tensor) -> Tensor:
+            out = torch.zeros(rewards.numel(), dtype=dtype, device=rewards.device)
+            return out.index_copy(0, places, found.to(dtype)).view(rewards.shape)
+
+        return back(advantages), back(returns)
+
+    estimate.__name__, estimate.__doc__ = core.__name__, core.__doc__
+    return estimate
+
+
+def _sums(x: Tensor, group: Tensor) -> Tensor:
+    """[M] the sum over the group of each member."""
+    sums = x.new_zeros(int(group.max()) + 1 if len(group) else 0).index_add(0, group, x)
+    return sums[group]
+
+
+def _over_baseline(line: Timeline, weight: Tensor) -> Tensor:
+    """[M] score − weighted mean of the group; exactly 0 where all of a group score the same, as in a group of one."""
+    mean = _sums(weight * line.score, line.group) / _sums(weight, line.group)
+    extreme = line.score.new_zeros(int(line.group.max()) + 1 if len(line.group) else 0)
+    low, high = (
+        extreme.scatter_reduce(0, line.group, line.score, how, include_self=False)[line.group]
+        for how in ("amin", "amax")
+    )
+    return torch.where(low == high, 0.0, line.score - mean)
+
+
+def _over_mean(line: Timeline) -> Tensor:
+    return _over_baseline(line, torch.ones_like(line.score))
+
+
+def _of_members(advantage_M: Tensor, line: Timeline) -> Estimate:
+    """Every token has its member's advantage. Without a critic nothing reads the returns: they are the same."""
+    advantages = advantage_M[line.member]
+    return advantages, advantages
+
+
+@estimator
+def gae(line: Timeline, *, gamma: float, lam: float, **_: Any) -> Estimate:
+    """Generalised advantage estimation with a critic; advantages whitened, returns for the critic."""
+    if line.values is None:
+        raise ValueError("the estimator gae needs values: it cannot do without a critic")
+    last = torch.ones_like(line.trajectory, dtype=torch.bool)
+    last[:-1] = line.trajectory[:-1] != line.trajectory[1:]
+    following = torch.where(last, 0.0, line.values.roll(-1))
+    errors = line.rewards + gamma * following - line.values
+    advantages = discounted(errors, line.trajectory, gamma * lam)
+    return whitened(advantages), advantages + line.values
+
+
+@estimator
+def grpo(line: Timeline, *, use_std: bool, **_: Any) -> Estimate:
+    """(score − group mean) / (group standard deviation + 1e-6), or without the division."""
+    centred = _over_mean(line)
+    if use_std:
+        size = _sums(torch.ones_like(centred), line.group)
+        deviation = (_sums(centred.square(), line.group) / (size - 1).clamp(min=1)).sqrt()
+        centred = centred / (deviation + 1e-6)
+    return _of_members(centred, line)
+
+
+@estimator
+def rloo(line: Timeline, **_: Any) -> Estimate:
+    """Score − mean score of the group's other members."""
+    size = _sums(torch.ones_like(line.score), line.group)
+    return _of_members(size / (size - 1).clamp(min=1) * _over_mean(line), line)
+
+
+@estimator
+def remax(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
+    """Reward to go − reward of a greedy attempt at the same task."""
+    if line.baselines is None:
+        raise ValueError("the estimator remax needs baselines: the reward of a greedy attempt beside each trajectory")
+    returns = discounted(line.rewards, line.trajectory, gamma)
+    return returns - line.baselines, returns
+
+
+@estimator
+def reinforce_plus_plus(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
+    """Discounted reward to go, whitened."""
+    returns = discounted(line.rewards, line.trajectory, gamma)
+    return whitened(returns), returns
+
+
+@estimator
+def reinforce_plus_plus_baseline(line: Timeline, **_: Any) -> Estimate:
+    """Score − group mean, whitened over tokens."""
+    advantages = whitened(_over_mean(line)[line.member])
+    return advantages, advantages
+
+
+@estimator
+def opo(line: Timeline, **_: Any) -> Estimate:
+    """Score − group mean in which a trajectory weighs as much as it has trained tokens."""
+    length = torch.bincount(line.member, minlength=len(line.score)).double()
+    return _of_members(_over_baseline(line, length), line)
+
+
+@estimator
+def gpg(line: Timeline, **_: Any) -> Estimate:
+    """Score − group mean, scaled up by the share of trajectories that score anything."""
+    scale = len(line.total) / max(int(line.total.count_nonzero()), 1)
+    return _of_members(scale * _over_mean(line), line)
+
+
+ADVANTAGES: dict[str, Estimator] = {
+    "gae": gae,
+    "grpo": grpo,
+    "rloo": rloo,
+    "remax": remax,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+    "opo": opo,
+    "gpg": gpg,
+}

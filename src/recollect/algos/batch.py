@@ -9,8 +9,8 @@ import numpy as np
 
 from recollect.algos.packed import Packed, pack
 from recollect.algos.samples import group_samples
-from recollect.algos.tree import MIN_SHARE, forest, split_to_budget
-from recollect.types import Group, Sample
+from recollect.algos.tree import MIN_SHARE, build_tree, forest, split_to_budget
+from recollect.types import Group, Sample, Trajectory
 
 
 @dataclass
@@ -22,7 +22,11 @@ class Batch:
     groups: np.ndarray  # [sequences]
     offsets: np.ndarray  # [sequences] first trained token of each
     trajectories_E: np.ndarray
+    groups_E: np.ndarray
+    sequences_E: np.ndarray
+    roles_E: np.ndarray  # index into roles
     sampler_logprobs_E: np.ndarray
+    roles: list[str]
     temperature: float
 
     @staticmethod
@@ -33,13 +37,20 @@ class Batch:
         temperatures = {s.temperature for s in samples}
         assert len(temperatures) <= 1, "sequences of one batch are sampled at one temperature"
         logprobs = [np.array(s.logprobs, np.float32)[m] for s, m in zip(samples, masks, strict=True)]
+        played = [role for s in samples for role, m in zip(s.roles or [""] * len(s.ids), s.mask, strict=True) if m]
+        roles = sorted(set(played))
+        groups = np.array([s.group for s in samples], np.int64)
         return Batch(
             [np.array(s.ids, np.int64) for s in samples],
             masks,
-            np.array([s.group for s in samples]),
+            groups,
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)[:-1],
-            np.repeat([s.trajectory for s in samples], counts),
+            np.repeat(np.array([s.trajectory for s in samples], np.int64), counts),
+            np.repeat(groups, counts),
+            np.repeat(np.arange(len(samples)), counts),
+            np.array([roles.index(r) for r in played], np.int64),
             np.concatenate(logprobs) if logprobs else np.zeros(0, np.float32),
+            roles,
             temperatures.pop() if temperatures else 1.0,
         )
 
@@ -54,20 +65,32 @@ class Batch:
         places = [np.arange(self.offsets[r], self.offsets[r] + self.masks[r].sum()) for r in rows]
         return rows, np.concatenate(places) if places else np.zeros(0, np.int64)
 
-    def packs(self, rows: Sequence[int], budget: int, min_share: int = MIN_SHARE) -> list[Packed]:
-        """Micro-batches over some sequences, shared prefixes merged, at most ``budget`` tokens each."""
+    def packs(
+        self,
+        rows: Sequence[int],
+        budget: int,
+        min_share: int = MIN_SHARE,
+        max_sequences: int | None = None,
+        share: bool = True,
+    ) -> list[Packed]:
+        """Micro-batches over some sequences, shared prefixes merged.
+
+        Each has at most ``budget`` tokens and, if said, ``max_sequences`` sequences. With ``share`` False every
+        sequence is a micro-batch of its own.
+        """
         sequences = [self.sequences[r] for r in rows]
-        trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
         masks = [self.masks[r] for r in rows]
         offsets = [int(self.offsets[r]) for r in rows]
-        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget)]
+        if not share:
+            return [pack([build_tree([i], [sequence])], masks, offsets) for i, sequence in enumerate(sequences)]
+        trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
+        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget, max_sequences)]
 
 
-def build_batch(groups: Sequence[Group]) -> tuple[Batch, np.ndarray, np.ndarray]:
-    """The batch of all valid trajectories, with each trajectory's reward and group."""
-    samples, trajectories, group_of = group_samples(groups)
-    rewards = np.array([t.reward for t in trajectories], np.float64)
-    return Batch.of(samples), rewards, np.array(group_of, np.int64)
+def build_batch(groups: Sequence[Group]) -> tuple[Batch, list[Trajectory]]:
+    """The batch of all valid trajectories, and those trajectories, indexed as in the batch."""
+    samples, trajectories, _ = group_samples(groups)
+    return Batch.of(samples), trajectories
 
 
 def fidelity(groups: Sequence[Group], version: int) -> tuple[int, int]:

@@ -36,10 +36,9 @@ class Level:
 
     def to(self, device: Any) -> Level:
         """The same on a device."""
-        move = lambda t: None if t is None else t.to(device, non_blocking=True)
-        return Level(
-            move(self.q), move(self.k), move(self.q_ends), move(self.k_ends), self.q_most, self.k_most, self.causal
-        )
+        move = lambda t: t.to(device, non_blocking=True)
+        q, k = (None if t is None else move(t) for t in (self.q, self.k))
+        return Level(q, k, move(self.q_ends), move(self.k_ends), self.q_most, self.k_most, self.causal)
 
 
 def levels(trees: Sequence[Tree]) -> list[Level] | None:
@@ -54,7 +53,9 @@ def levels(trees: Sequence[Tree]) -> list[Level] | None:
             own.append(int(last - first))
             if end[last - 1] > last:  # something is below
                 level = int(depth[first])
-                below.setdefault(level, []).append((offset + int(first), int(last - first), offset + int(end[last - 1])))
+                below.setdefault(level, []).append(
+                    (offset + int(first), int(last - first), offset + int(end[last - 1]))
+                )
                 depth[last : end[last - 1]] = level + 1
         offset += tree.size
     if len(below) > MOST_LEVELS:
@@ -109,7 +110,7 @@ class TreeAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         """Every level with the merged output and normaliser."""
         q, k, v, out, total = ctx.saved_tensors
         grads: list[Tensor] = []

@@ -29,9 +29,18 @@ def low_var_kl(logp: Tensor, ref: Tensor) -> Tensor:
     return (torch.expm1(d) - d).clamp(-10, 10)
 
 
+def full(logits: Tensor, ref: Tensor) -> Tensor:
+    """Exact, from the whole distributions: [..., vocabulary] of logits or log-probabilities to [...]."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    p, q = logits.log_softmax(-1, dtype=wide), ref.log_softmax(-1, dtype=wide)
+    weight = p.exp()
+    return (weight * torch.where(weight == 0, 0.0, p - q)).sum(-1)
+
+
 KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "kl": kl,
     "abs": abs_kl,
     "mse": mse,
     "low_var_kl": low_var_kl,
+    "full": full,
 }

@@ -1,43 +1,133 @@
-"""The policy loss per trained token, and how tokens are weighed."""
+"""The policy loss of each trained token."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.algos.tokens import ids_beside, rows_of, trained
 
-class Clip(NamedTuple):
-    """PPO's clip range below and above 1, and the dual clip's bound."""
-
-    low: float = 0.2
-    high: float = 0.2
-    dual: float = 3.0
+LIMIT = 20.0  # of the logarithm of a ratio
 
 
-def ppo(logp: Tensor, old: Tensor, advantage: Tensor, clip: Clip) -> tuple[Tensor, Tensor]:
-    """Clipped surrogate loss with dual clip, and a 0/1 tensor of where the clip binds."""
-    ratio = torch.exp((logp - old).clamp(-20, 20))
-    plain = -advantage * ratio
-    clipped = -advantage * ratio.clamp(1 - clip.low, 1 + clip.high)
-    loss = torch.maximum(plain, clipped)
-    bounded = torch.minimum(loss, -advantage * clip.dual)
-    return torch.where(advantage < 0, bounded, loss), (clipped > plain).float()
+class PolicyLoss(Protocol):
+    """All losses are called alike: (loss, 1 where a clip binds) of each token, 0 where the mask is 0."""
+
+    def __call__(
+        self,
+        logp: Tensor,
+        old: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        *,
+        clip_ratio_low: float = 0.2,
+        clip_ratio_high: float = 0.2,
+        clip_ratio_c: float = 3.0,
+        sequences: Any = None,
+    ) -> tuple[Tensor, Tensor]: ...
 
 
-def token_weights(mode: str, trajectories_E: np.ndarray) -> np.ndarray:
-    """[E] the share of each trained token in the loss; shares add up to 1 over the whole mini-batch.
+def ppo(
+    logp: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_ratio_low: float = 0.2,
+    clip_ratio_high: float = 0.2,
+    clip_ratio_c: float = 3.0,
+    sequences: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Clipped surrogate with a dual clip: where the advantage is negative the loss is at most −A · clip_ratio_c."""
+    chosen = trained(mask, logp)
+    ratio = torch.where(chosen, logp - old, 0.0).clamp(-LIMIT, LIMIT).exp()
+    gain = torch.where(chosen, advantages, 0.0)
+    loss, clipped = _clipped(ratio, gain, clip_ratio_low, clip_ratio_high)
+    return torch.where(gain < 0, torch.minimum(loss, -gain * clip_ratio_c), loss), clipped
 
-    They are fixed before the batch is cut into micro-batches, so the loss cannot depend on the cut.
+
+def gspo(
+    logp: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_ratio_low: float = 0.2,
+    clip_ratio_high: float = 0.2,
+    clip_ratio_c: float = 3.0,
+    sequences: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Clipped surrogate of the sequence's ratio, the geometric mean of its tokens'; no dual clip.
+
+    The ratio's value is the sequence's, its gradient at each token the token's own.
     """
-    if mode == "token-mean":
-        return np.full(len(trajectories_E), 1.0 / max(1, len(trajectories_E)))
-    if mode == "trajectory-mean":
-        found, index, counts = np.unique(trajectories_E, return_inverse=True, return_counts=True)
-        return 1.0 / (len(found) * counts[index])
-    raise ValueError(f"loss_agg_mode={mode}: known are {', '.join(AGGREGATIONS)}")
+    chosen = trained(mask, logp)
+    ids = rows_of(logp, "sequences") if sequences is None else ids_beside(sequences, logp)
+    mean = _sequence_means(torch.where(chosen, logp - old, 0.0).detach(), chosen, ids)
+    own = torch.where(chosen, logp, 0.0)
+    ratio = (mean + own - own.detach()).clamp(-LIMIT, LIMIT).exp()
+    return _clipped(ratio, torch.where(chosen, advantages, 0.0), clip_ratio_low, clip_ratio_high)
 
 
-AGGREGATIONS = ("token-mean", "trajectory-mean")
+def cispo(
+    logp: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_ratio_low: float = 0.2,
+    clip_ratio_high: float = 0.2,
+    clip_ratio_c: float = 3.0,
+    sequences: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Policy gradient weighed by the clipped ratio: every token keeps a gradient."""
+    chosen = trained(mask, logp)
+    ratio = torch.where(chosen, logp - old, 0.0).detach().clamp(-LIMIT, LIMIT).exp()
+    weight = ratio.clamp(1 - clip_ratio_low, 1 + clip_ratio_high)
+    loss = -weight * torch.where(chosen, advantages, 0.0) * torch.where(chosen, logp, 0.0)
+    return loss, (ratio != weight).to(loss.dtype)
+
+
+def reinforce(
+    logp: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_ratio_low: float = 0.2,
+    clip_ratio_high: float = 0.2,
+    clip_ratio_c: float = 3.0,
+    sequences: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Plain policy gradient: −A · logp. The old policy plays no part."""
+    chosen = trained(mask, logp)
+    loss = -torch.where(chosen, advantages, 0.0) * torch.where(chosen, logp, 0.0)
+    return loss, torch.zeros_like(loss)
+
+
+def _clipped(ratio: Tensor, gain: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    plain = -gain * ratio
+    clipped = -gain * ratio.clamp(1 - low, 1 + high)
+    return torch.maximum(plain, clipped), (clipped > plain).to(plain.dtype)
+
+
+def _sequence_means(x: Tensor, chosen: Tensor, ids: Tensor) -> Tensor:
+    """The mean over its sequence's trained tokens, beside each token; ``x`` is 0 elsewhere."""
+    index = torch.unique(ids, return_inverse=True)[1].flatten()
+    sums, counts = (
+        torch.zeros(index.numel(), dtype=torch.float64, device=x.device).index_add(0, index, t.double().flatten())
+        for t in (x, chosen)
+    )
+    return (sums / counts.clamp(min=1))[index].view(x.shape).to(x.dtype)
+
+
+LOSSES: dict[str, PolicyLoss] = {
+    "ppo": ppo,
+    "vanilla": ppo,
+    "gspo": gspo,
+    "cispo": cispo,
+    "dr_grpo": ppo,  # what is its own is around it: loss_agg_mode seq-mean-token-sum-norm, advantages without deviation
+    "reinforce": reinforce,
+}

@@ -52,7 +52,7 @@ class TreePlan:
 
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
-    keep: Tensor | None = None
+    keep: Tensor  # flat tokens that predict a target
     levels: list[Level] | None = None  # how a GPU attends, if it can
 
     @property
@@ -65,7 +65,7 @@ class TreePlan:
     ) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
         if self.levels is not None and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half):
-            return TreeAttention.apply(q, k, v, scale, self.levels)  # type: ignore[no-any-return, no-untyped-call]
+            return TreeAttention.apply(q, k, v, scale, self.levels)
         outs = []
         for bucket in self.buckets:
             parts = [
@@ -100,7 +100,7 @@ class Packed:
         move = lambda t: t.to(device, non_blocking=True)
         buckets = [Bucket(move(b.queries), move(b.keys), move(b.before), b.causal) for b in self.plan.buckets]
         levels = None if self.plan.levels is None else [level.to(device) for level in self.plan.levels]
-        plan = TreePlan(buckets, move(self.plan.inverse), levels=levels)
+        plan = TreePlan(buckets, move(self.plan.inverse), move(self.plan.keep), levels)
         tokens, positions, parents, targets, entry_target, entry = (
             move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
         )
@@ -121,11 +121,16 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
     target_nodes, first, entry_target = np.unique(np.concatenate(nodes), return_index=True, return_inverse=True)
     tokens = np.concatenate([t.tokens for t in trees])
     as_tensor = lambda a: torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64))
+    predicting = np.concatenate(parents)[first]
     return Packed(
         as_tensor(tokens),
         as_tensor(np.concatenate([t.positions for t in trees])),
-        _plan(trees, starts),
-        as_tensor(np.concatenate(parents)[first]),
+        TreePlan(
+            *_segments(trees, starts),
+            as_tensor(np.unique(predicting)),
+            levels(trees) if torch.cuda.is_available() else None,
+        ),
+        as_tensor(predicting),
         as_tensor(tokens[target_nodes]),
         as_tensor(entry_target),
         as_tensor(np.concatenate(entries)),
@@ -145,7 +150,8 @@ def segments(tree: Tree) -> list[tuple[int, int, np.ndarray]]:
     return out
 
 
-def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
+def _segments(trees: Sequence[Tree], starts: np.ndarray) -> tuple[list[Bucket], Tensor]:
+    """Buckets of segments that cover the trees, and where each flat token is in them."""
     runs = [
         (start + first, count, start + path)
         for tree, start in zip(trees, starts, strict=False)
@@ -178,6 +184,4 @@ def _plan(trees: Sequence[Tree], starts: np.ndarray) -> TreePlan:
         before = np.array([len(path) - count for _, count, path in shelf])
         causal = shelf[0][1] == len(shelf[0][2])
         buckets.append(Bucket(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(before), causal))
-    return TreePlan(
-        buckets, torch.from_numpy(inverse), levels=levels(trees) if torch.cuda.is_available() else None
-    )
+    return buckets, torch.from_numpy(inverse)

@@ -39,6 +39,7 @@ def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervise
         current.ids += seen + list(done.ids)
         current.mask += [False] * len(seen) + [turn.trainable] * len(done.ids)
         current.logprobs += [0.0] * len(seen) + logprobs
+        current.roles += [""] * len(seen) + [turn.role] * len(done.ids)
     return [s for s in samples if any(s.mask)]
 
 

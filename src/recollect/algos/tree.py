@@ -75,30 +75,45 @@ def forest(sequences: Sequence[np.ndarray], groups: Sequence[int], min_share: in
     return trees
 
 
-def split_to_budget(trees: Sequence[Tree], sequences: Sequence[np.ndarray], budget: int) -> list[list[Tree]]:
-    """Micro-batches of at most ``budget`` nodes each, balanced; a single longer sequence gets one of its own."""
+def split_to_budget(
+    trees: Sequence[Tree], sequences: Sequence[np.ndarray], budget: int, max_sequences: int | None = None
+) -> list[list[Tree]]:
+    """Micro-batches of at most ``budget`` nodes and ``max_sequences`` sequences each, balanced.
+
+    A single sequence that is longer than the budget gets a micro-batch of its own.
+    """
+    most = max_sequences or sum(len(t.rows) for t in trees) or 1
     fitting: list[Tree] = []
     pending = list(trees)
     while pending:
         tree = pending.pop()
-        if tree.size > budget and len(tree.rows) > 1:
+        if len(tree.rows) > most or (tree.size > budget and len(tree.rows) > 1):
             half = len(tree.rows) // 2
             for rows in (tree.rows[:half], tree.rows[half:]):
                 pending.append(build_tree(rows, [sequences[r] for r in rows]))
         else:
             fitting.append(tree)
     fitting.sort(key=lambda t: (-t.size, t.rows[0]))
-    count = max(1, -(-sum(t.size for t in fitting) // budget))
-    while True:
-        packs: list[list[Tree]] = [[] for _ in range(count)]
-        loads = [0] * count
-        for tree in fitting:
-            lightest = loads.index(min(loads))
-            packs[lightest].append(tree)
-            loads[lightest] += tree.size
-        if all(load <= budget or len(pack) == 1 for load, pack in zip(loads, packs, strict=True)):
-            return [p for p in packs if p]
+    count = max(1, -(-sum(t.size for t in fitting) // budget), -(-sum(len(t.rows) for t in fitting) // most))
+    while (packs := _distribute(fitting, count, budget, most)) is None:
         count += 1
+    return packs
+
+
+def _distribute(trees: Sequence[Tree], count: int, budget: int, most: int) -> list[list[Tree]] | None:
+    """Each tree to the lightest of ``count`` packs that has room for its sequences; None if a limit is broken."""
+    packs: list[list[Tree]] = [[] for _ in range(count)]
+    nodes, rows = [0] * count, [0] * count
+    for tree in trees:
+        open_packs = [i for i in range(count) if rows[i] + len(tree.rows) <= most]
+        if not open_packs:
+            return None
+        lightest = min(open_packs, key=nodes.__getitem__)
+        packs[lightest].append(tree)
+        nodes[lightest] += tree.size
+        rows[lightest] += len(tree.rows)
+    fits = all(load <= budget or len(pack) == 1 for load, pack in zip(nodes, packs, strict=True))
+    return [p for p in packs if p] if fits else None
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

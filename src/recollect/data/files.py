@@ -1,14 +1,18 @@
-"""Tasks from JSON, JSONL and parquet files, with errors that name file and line."""
+"""Tasks from JSON, JSONL, parquet and CSV files, with errors that name file and line."""
 
 from __future__ import annotations
 
+import csv
+import glob
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.rewards import REWARDS
+from recollect.data.columns import accepted_answers, question_of
+from recollect.rewards import needs_answers
 from recollect.types import BadInput, Task
 
 
@@ -23,13 +27,30 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _json(path)
     elif path.suffix in (".jsonl", ".ndjson"):
         yield from _jsonl(path)
+    elif path.suffix in (".csv", ".tsv"):
+        yield from _csv(path)
     else:
-        raise BadInput(f"{path}: data files end in .json, .jsonl or .parquet")
+        raise BadInput(f"{path}: data files end in .json, .jsonl, .parquet, .csv or .tsv")
+
+
+def expand(paths: Sequence[str]) -> list[str]:
+    """Paths with every pattern (``data/*.jsonl``) replaced by the files it matches, in order of their names."""
+    found: list[str] = []
+    for path in paths:
+        place = str(Path(path).expanduser())
+        if Path(place).exists() or not glob.has_magic(place):
+            found.append(path)
+            continue
+        matches = sorted(m for m in glob.glob(place, recursive=True) if Path(m).is_file())
+        if not matches:
+            raise BadInput(f"no data file matches {path}")
+        found += matches
+    return found
 
 
 def _json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}: broken JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
@@ -68,6 +89,27 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}, row {number}", row
 
 
+def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a table whose first line names the columns; every value is a text, an empty one is absent."""
+    csv.field_size_limit(sys.maxsize)  # documents are long
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+        try:
+            names = next(reader, [])
+            if len(set(names)) < len(names) or not all(n.strip() for n in names):
+                raise BadInput(f"{path}, line 1: the columns need names that differ; it has {', '.join(names)}")
+            for cells in reader:
+                place = f"{path}, line {reader.line_num}"
+                if len(cells) != len(names) and cells:
+                    raise BadInput(f"{place}: {len(cells)} values for {len(names)} columns")
+                if cells:
+                    yield place, {n: c for n, c in zip(names, cells, strict=True) if c}
+        except csv.Error as error:
+            raise BadInput(f"{path}, line {reader.line_num}: broken CSV: {error}") from None
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path} is not UTF-8 (byte {error.start})") from None
+
+
 def _object(row: Any, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise BadInput(f"{place}: expected an object, found {type(row).__name__}")
@@ -77,28 +119,25 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
     """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
     data = cfg.data
-    question = row.get(data.prompt_key, row.get("question", row.get("prompt")))
-    if isinstance(question, Sequence) and not isinstance(question, str) and question:
-        question = question[-1].get("content") if isinstance(question[-1], Mapping) else None
-    if not isinstance(question, str) or not question.strip():
-        raise BadInput(f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row)}")
+    question = question_of(row, data.prompt_key)
+    if question is None:
+        raise BadInput(
+            f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
+        )
     context = row.get(data.context_key)
     if cfg.agent.agent_type == "recurrent" and (not isinstance(context, str) or not context.strip()):
         problem = "an empty document" if data.context_key in row else "no document"
         if context is not None and not isinstance(context, str):
             problem = f"not text but a {type(context).__name__}"
         raise BadInput(f"{place}: {problem} under data.context_key={data.context_key}; it has {', '.join(row)}")
-    truth: Any = row.get(data.answer_key, row.get("answers"))
-    if truth is None and isinstance(row.get("reward_model"), Mapping):
-        truth = row["reward_model"].get("ground_truth")
-    answers = [truth] if isinstance(truth, str | int | float) else list(truth or [])
-    answers = [a for a in answers if a is not None and str(a).strip()]
-    if not answers and cfg.agent.reward_name in REWARDS:  # a reward of the user's own may not need one
+    answers = accepted_answers(row, data.answer_key, place)
+    if not answers and needs_answers(cfg.agent.reward_name):  # a reward of the user's own may not need one
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
     fields = {k: v for k, v in row.items() if k != data.context_key}
     source = str(row.get("data_source") or row.get("source") or "default")
-    text = context if context is None else sound(context)
-    return Task(str(row.get("id", index)), sound(question), text, tuple(sound(str(a)) for a in answers), source, fields)
+    text = sound(context) if isinstance(context, str) else context
+    accepted = tuple(map(sound, answers))
+    return Task(str(row.get("id", index)), sound(question), text, accepted, source, fields, place)
 
 
 def sound(text: str) -> str:
@@ -113,7 +152,7 @@ def sound(text: str) -> str:
 def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
     """All tasks of some files."""
     tasks: list[Task] = []
-    for path in paths:
+    for path in expand(paths):
         for place, row in read_rows(path):
             tasks.append(as_task(row, place, len(tasks), cfg))
     if not tasks:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from recollect.config import Config
 from recollect.data.files import load_tasks
 from recollect.data.needle import NeedleShape, make_task
+from recollect.data.prompts import within_limits
 from recollect.types import BadInput, Task
 
 
@@ -28,9 +29,12 @@ def chunks_at(cfg: Config, step: int) -> int:
 class TaskStream:
     """Training tasks, step by step."""
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         self.cfg = cfg
-        self.rows: list[Task] = load_tasks(cfg, cfg.data.train_files) if cfg.data.train_files else []
+        rows = load_tasks(cfg, cfg.data.train_files) if cfg.data.train_files else []
+        self.rows = within_limits(rows, cfg, True, say)
+        if cfg.agent.agent_type == "chat" and any(task.context for task in rows):
+            say(f"the agent chat asks the question alone; data.context_key={cfg.data.context_key} is not read")
         if cfg.data.train_files and len(self.rows) < cfg.data.train_batch_size:
             raise BadInput(
                 f"data.train_files hold {len(self.rows)} tasks, fewer than data.train_batch_size="
@@ -64,8 +68,8 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     """Validation tasks: from data.val_files, else made-up documents of never-seen names and values."""
     limit = cfg.data.val_max_samples
     if cfg.data.val_files:
-        rows = load_tasks(cfg, cfg.data.val_files)
-        return rows[: limit if limit >= 0 else None]
+        rows = load_tasks(cfg, cfg.data.val_files)[: limit if limit >= 0 else None]
+        return within_limits(rows, cfg, False, lambda text: None)
     if cfg.data.train_files:
         return []
     size = count or (limit if limit >= 0 else 256)

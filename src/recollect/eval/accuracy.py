@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from recollect.types import Group
+from recollect.types import Group, Trajectory
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,24 @@ def wilson(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))  # rounding must not leave p outside
 
 
-def accuracy(groups: Sequence[Group]) -> Accuracy:
-    """Mean reward over tasks (each the mean of its samples; a failed sample counts 0), with its interval."""
-    scores = [sum(t.reward if t.valid else 0.0 for t in g.trajectories) / max(1, len(g.trajectories)) for g in groups]
+def of_scores(scores: Sequence[float]) -> Accuracy:
+    """The mean of tasks' scores and its interval: Wilson's for shares, else the normal one.
+
+    Scores between 0 and 1 vary at most as much as successes and failures do, so for them Wilson's is on the safe side.
+    """
     total, n = sum(scores), len(scores)
     mean = total / max(1, n)
     if all(0 <= s <= 1 for s in scores):
-        low, high = wilson(total, n)
-    else:  # a reward of another scale: the normal interval of its mean
-        half = 1.96 * math.sqrt(sum((s - mean) ** 2 for s in scores) / max(1, n - 1) / n)
-        low, high = mean - half, mean + half
-    return Accuracy(mean, low, high, n)
+        return Accuracy(mean, *wilson(total, n), n)
+    half = 1.96 * math.sqrt(sum((s - mean) ** 2 for s in scores) / max(1, n - 1) / n)
+    return Accuracy(mean, mean - half, mean + half, n)
+
+
+def mean_score(attempts: Sequence[Trajectory]) -> float:
+    """The mean reward of a task's attempts; a failed one counts 0."""
+    return sum(t.reward if t.valid else 0.0 for t in attempts) / max(1, len(attempts))
+
+
+def accuracy(groups: Sequence[Group]) -> Accuracy:
+    """Mean reward over tasks (each the mean of its samples; a failed sample counts 0), with its interval."""
+    return of_scores([mean_score(g.trajectories) for g in groups])

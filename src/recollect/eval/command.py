@@ -21,7 +21,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, by_source, evaluate, val_sampling
 from recollect.eval.summary import length_table
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
-from recollect.policies.engine import Engine
+from recollect.policies.engine import make_engine
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
 from recollect.run import write_atomic
@@ -61,16 +61,10 @@ def config_of(run: Path | None, settings: list[str]) -> Config:
 def build_policy(cfg: Config, path: str, longest_question: str) -> dict[str, Binding]:
     """The engine over one checkpoint, bound to every role."""
     device, rollout = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.rollout
-    renderer = Renderer(load_tokenizer(path))
+    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, pick_dtype(rollout.dtype, device), device)
-    engine = Engine(
-        model,
-        renderer.decode,
-        rollout.max_num_seqs,
-        rollout.max_num_batched_tokens,
-        rollout.prefix_cache_tokens,
-    )
+    engine = make_engine(model, renderer.decode, rollout, own=True)
     engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
     return {"*": Binding(engine, renderer, trainable=False)}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from recollect.config import Config
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import Accuracy, accuracy
+from recollect.eval.samples import SCORES, at_n
 from recollect.rollout import Collector
 from recollect.types import Group, Sampling, Task
 
@@ -16,21 +17,50 @@ def val_sampling(cfg: Config) -> Sampling:
     """How validation samples: greedy unless val_kwargs.do_sample."""
     val = cfg.actor_rollout_ref.rollout.val_kwargs
     temperature = val.temperature if val.do_sample else 0.0
-    limit = cfg.data.max_response_length
+    asked = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
+    limit = asked or cfg.data.max_response_length
     return Sampling(temperature, val.top_p, val.top_k, limit, seed=cfg.trainer.seed)
 
 
 def evaluate(collector: Collector, tasks: Sequence[Task], key: str) -> list[Group]:
-    """Attempt every task with validation sampling."""
+    """Attempt every task with validation sampling, data.val_batch_size of them side by side."""
     cfg = collector.cfg
-    n = cfg.actor_rollout_ref.rollout.val_kwargs.n
-    return asyncio.run(collector.collect(tasks, n, val_sampling(cfg), key))
+    n, size = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.data.val_batch_size or max(1, len(tasks))
+    groups: list[Group] = []
+    for start in range(0, len(tasks), size):
+        groups += asyncio.run(collector.collect(tasks[start : start + size], n, val_sampling(cfg), key))
+    return groups
+
+
+def split_by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each data source, in order of appearance."""
+    out: dict[str, list[Group]] = {}
+    for group in groups:
+        out.setdefault(group.task.source, []).append(group)
+    return out
 
 
 def by_source(groups: Sequence[Group]) -> dict[str, Accuracy]:
     """Accuracy per data source."""
-    names = dict.fromkeys(g.task.source for g in groups)
-    return {name: accuracy([g for g in groups if g.task.source == name]) for name in names}
+    return {source: accuracy(part) for source, part in split_by_source(groups).items()}
+
+
+def validation_row(groups: Sequence[Group]) -> dict[str, float]:
+    """The metrics of a validation: per data source, accuracy and what n samples say, with intervals."""
+    row: dict[str, float] = {}
+    for source, part in split_by_source(groups).items():
+        found = accuracy(part)
+        row |= {f"val/{source}/{name}": value for name, value in found.row().items()}
+        for name, score in at_n(part).items():
+            row[f"val/{source}/{name}"] = score.accuracy
+            row[f"val/{source}/{name}/low"], row[f"val/{source}/{name}/high"] = score.low, score.high
+    return row
+
+
+def metric_names(tasks: Sequence[Task], n: int) -> list[str]:
+    """The metrics of a validation that can be compared: what trainer.best_metric may name."""
+    names = ["accuracy", *(f"{name}@{n}" for name in SCORES)]
+    return [f"val/{source}/{name}" for source in dict.fromkeys(t.source for t in tasks) for name in names]
 
 
 def by_length(

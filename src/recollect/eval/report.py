@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.config import Config
@@ -15,10 +15,18 @@ MEMORIES = 16  # sections shown of each
 
 
 def write_report(
-    run: Run, cfg: Config, progress: Any, lengths: list[dict[str, float]], groups: Sequence[Group]
+    run: Run,
+    cfg: Config,
+    progress: Any,
+    lengths: list[dict[str, float]],
+    groups: Sequence[Group],
+    validation: Mapping[str, float],
+    name: str = "report",
 ) -> dict[str, Any]:
     """Write report.json, report.md and the plots, and return what report.json says."""
     share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
+    metric = cfg.trainer.best_metric
+    known = progress.best is not None
     report = {
         "held_out": progress.held_out,
         "by_length": lengths,
@@ -27,22 +35,25 @@ def write_report(
         "fidelity": share,
         "steps": progress.step,
         "seed": cfg.trainer.seed,
+        "validation": {k: v for k, v in validation.items() if k.startswith("val/")},
+        "best": {"metric": metric, "value": progress.best, "step": progress.best_step} if known else None,
+        "stopped": progress.stopped or None,
+        "file": f"{name}.md",
     }
-    rows = [r for r in run.metrics() if "reward/mean" in r]
-    if rows:
-        plots.reward_curve(
-            run.path / "plots" / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows]
-        )
-    if any(v is not None for v in progress.held_out.values()):
-        plots.held_out_bars(run.path / "plots" / "held_out.png", progress.held_out)
-    if lengths:
-        plots.length_curve(run.path / "plots" / "by_length.png", lengths, cfg.data.needle.chunks)
-    write_atomic(run.path / "report.md", markdown(report, cfg, groups, bool(rows)))
-    run.write_json("report.json", report)
+    plots_of = run.path / "plots" if name == "report" else None
+    rows = [r for r in run.metrics() if "reward/mean" in r] if plots_of else []
+    if plots_of and rows:
+        plots.reward_curve(plots_of / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows])
+    if plots_of and any(v is not None for v in progress.held_out.values()):
+        plots.held_out_bars(plots_of / "held_out.png", progress.held_out)
+    if plots_of and lengths:
+        plots.length_curve(plots_of / "by_length.png", lengths, cfg.data.needle.chunks)
+    write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, rewards=bool(rows), pictures=bool(plots_of)))
+    run.write_json(f"{name}.json", report)
     return report
 
 
-def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewards: bool) -> str:
+def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewards: bool, pictures: bool = True) -> str:
     """The report for people."""
     model = cfg.actor_rollout_ref.model.path
     out = [f"# {cfg.trainer.project_name} / {cfg.trainer.experiment_name}", ""]
@@ -53,7 +64,13 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
     out += ["## Held-out success", "", "| phase | success |", "|---|---|"]
     names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
     out += [f"| {names[k]} | {v:.3f} |" for k, v in report["held_out"].items() if v is not None]
-    out += ["", "![held-out success](plots/held_out.png)", ""]
+    out += ["", "![held-out success](plots/held_out.png)" if pictures else "", ""]
+    if report["best"]:
+        best = report["best"]
+        out += [f"Best `{best['metric']}`: {best['value']:.4g} at step {best['step']}, kept as `checkpoints/best`.", ""]
+    if report["stopped"]:
+        out += [f"Stopped early: {report['stopped']}.", ""]
+    out += _validation(report["validation"])
     if rewards:
         out += ["## Reward", "", "![reward](plots/reward.png)", ""]
     if report["by_length"]:
@@ -81,6 +98,16 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
         for group in shown:
             out += _trajectory(group)
     return "\n".join(out)
+
+
+def _validation(row: Mapping[str, float]) -> list[str]:
+    """A table of what n samples per task say, when there are several."""
+    names = [k for k in row if "@" in k and not k.endswith(("/low", "/high", "@1"))]
+    if not names:
+        return []
+    out = ["## Validation", "", "| metric | value | 95 % interval |", "|---|---|---|"]
+    out += [f"| {k} | {row[k]:.3f} | {row[f'{k}/low']:.3f} – {row[f'{k}/high']:.3f} |" for k in names]
+    return [*out, ""]
 
 
 def examples(groups: Sequence[Group]) -> list[Group]:

@@ -34,7 +34,14 @@ def show_report(report: dict[str, Any], run: Run, console: Console) -> None:
         console.say(
             f"{report['trained_tokens']:,} trained tokens, {share:.4g} % of them the very ids that were sampled"
         )
-    console.say(f"report: {run.path / 'report.md'}   plots: {run.path / 'plots'}")
+    if report.get("best"):
+        best = report["best"]
+        place = run.path / "checkpoints" / "best"
+        console.say(f"best {best['metric']}: {best['value']:.4g} at step {best['step']}, kept as {place}")
+    if report.get("stopped"):
+        console.say(f"stopped early: {report['stopped']}")
+    plots = "" if report.get("file") == "validation.md" else f"   plots: {run.path / 'plots'}"
+    console.say(f"report: {run.path / report.get('file', 'report.md')}{plots}")
 
 
 def length_table(rows: list[dict[str, float]]) -> Table:

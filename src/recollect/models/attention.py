@@ -22,7 +22,10 @@ NAME = "recollect"
 class Plan(Protocol):
     """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
 
-    keep: Tensor | None  # flat places whose output is read after the last layer; None: all of them
+    @property
+    def keep(self) -> Tensor | None:
+        """Flat places whose output is read after the last layer; None: all of them."""
+        ...
 
     @property
     def total(self) -> int:

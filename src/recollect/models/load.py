@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from recollect.chat import use_template
+from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.tiny import TINY
 from recollect.types import BadInput
 
@@ -13,11 +15,13 @@ EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
 
 
 def model_path(path: str) -> str:
-    """The folder or hub name behind a model path; ``tiny`` is the embedded model."""
+    """The folder or hub name behind a model path; ``tiny`` is the embedded model. It may hold a LoRA adapter."""
     if path == EMBEDDED:
         return str(TINY)
     folder = Path(path).expanduser()
     if folder.exists():
+        if folder.is_dir() and adapter_base(path):
+            return str(folder)
         if not folder.is_dir() or not (folder / "config.json").is_file():
             raise BadInput(f"{path} is not a model folder: it has no config.json")
         try:
@@ -30,12 +34,16 @@ def model_path(path: str) -> str:
     return path
 
 
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a model."""
+def load_tokenizer(path: str, template: str | None = None) -> Any:
+    """The tokenizer of a model, with a chat template by name or its own."""
     from transformers import AutoTokenizer
 
+    base = adapter_base(path)
+    if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
+        return load_tokenizer(base, template)
+
     try:
-        return AutoTokenizer.from_pretrained(model_path(path))
+        return use_template(AutoTokenizer.from_pretrained(model_path(path)), template)
     except BadInput:
         raise
     except Exception as error:
@@ -46,6 +54,10 @@ def load_config(path: str) -> Any:
     """The transformers configuration of a model."""
     from transformers import AutoConfig
 
+    base = adapter_base(path)
+    if base is not None:
+        return load_config(base)
+
     try:
         return AutoConfig.from_pretrained(model_path(path))
     except BadInput:
@@ -55,12 +67,16 @@ def load_config(path: str) -> Any:
 
 
 def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
-    """A causal language model with our attention, in the given dtype."""
+    """A causal language model with our attention, in the given dtype; an adapter is merged into its base."""
+    import torch
     from transformers import AutoModelForCausalLM
 
     from recollect.models.attention import register
 
+    base = adapter_base(path)
     try:
+        if base is not None:
+            return merge_adapter(load_model(base, torch.float32), path).to(device, dtype)
         model = AutoModelForCausalLM.from_pretrained(model_path(path), dtype=dtype, attn_implementation=register())
     except BadInput:
         raise

@@ -1,5 +1,7 @@
 """Rewards: plain functions of an answer, its task and its trajectory."""
 
-from recollect.rewards.text import boxed_em, em, f1, sub_em
+from recollect.rewards import code, math, text, trajectory  # noqa: F401  (each registers its rewards)
+from recollect.rewards.names import find_reward, needs_answers
+from recollect.rewards.registry import REWARDS, marks_of, reward
 
-REWARDS = {"boxed_em": boxed_em, "em": em, "f1": f1, "sub_em": sub_em}
+__all__ = ["REWARDS", "find_reward", "marks_of", "needs_answers", "reward"]

@@ -6,10 +6,14 @@ import re
 import string
 from collections import Counter
 
+from recollect.rewards.marked import given_answer, last_boxed, without_question
+from recollect.rewards.registry import reward
 from recollect.types import Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SPECIAL = {"yes", "no", "noanswer"}
+SUB_TIMES, SUB_LEAST = 4, 16  # sub_em reads answers of so many times the gold's words, and of so many in any case
 
 
 def normalize(text: str) -> str:
@@ -17,43 +21,55 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{…} whose braces close, or None."""
-    for start in reversed([m.end() for m in re.finditer(r"\\boxed\s*\{", text)]):
-        depth = 1
-        for i in range(start, len(text)):
-            depth += (text[i] == "{") - (text[i] == "}")
-            if depth == 0:
-                return text[start:i].strip()
-    return None
-
-
+@reward(inline=True, gold=True)
 def boxed_em(answer: str, task: Task) -> float:
     r"""1 when the last \boxed{…} of the answer equals an accepted answer after normalisation."""
     boxed = last_boxed(answer)
     return 0.0 if boxed is None else em(boxed, task)
 
 
+@reward(inline=True, gold=True)
 def em(answer: str, task: Task) -> float:
     """1 when the answer equals an accepted answer after normalisation; an empty answer never does."""
     said = normalize(answer)
     return float(bool(said) and any(said == normalize(gold) for gold in task.answers))
 
 
+@reward(inline=True, gold=True)
 def f1(answer: str, task: Task) -> float:
     """The best F1 of words over the accepted answers; yes, no and noanswer must match exactly."""
     return max((_f1(normalize(answer), normalize(gold)) for gold in task.answers), default=0.0)
 
 
+@reward(inline=True, gold=True)
+def qa_em(answer: str, task: Task) -> float:
+    """Exact match of the answer that the text gives: what it marks as its answer, or all of it."""
+    return em(given_answer(answer), task)
+
+
+@reward(inline=True, gold=True)
+def qa_f1_reward(answer: str, task: Task) -> float:
+    """F1 of the answer that the text gives: what it marks as its answer, or all of it."""
+    return f1(given_answer(answer), task)
+
+
+@reward(inline=True, gold=True)
 def sub_em(answer: str, task: Task) -> float:
-    """1 when an accepted answer occurs in the answer as whole words, after normalisation."""
-    said = f" {normalize(answer)} "
-    return float(any(g and f" {g} " in said for g in map(normalize, task.answers)))
+    """1 when an accepted answer occurs in the given answer as whole words, and that answer is not much longer."""
+    words = normalize(without_question(given_answer(answer), task.question)).split()
+    return float(any(_within(gold, words) for gold in map(normalize, task.answers)))
+
+
+def _within(gold: str, words: list[str]) -> bool:
+    if not gold or len(words) > max(SUB_LEAST, SUB_TIMES * len(gold.split())):
+        return False
+    if gold in _SPECIAL and any(word in _SPECIAL - {gold} for word in words):
+        return False
+    return f" {gold} " in f" {' '.join(words)} "
 
 
 def _f1(said: str, gold: str) -> float:
-    special = {"yes", "no", "noanswer"}
-    if said != gold and (said in special or gold in special):
+    if said != gold and (said in _SPECIAL or gold in _SPECIAL):
         return 0.0
     a, b = said.split(), gold.split()
     same = sum((Counter(a) & Counter(b)).values())

@@ -1,5 +1,8 @@
 """Checkpoints: plain Hugging Face folders that transformers and vLLM load, with the trainer's state beside.
 
+With LoRA the folder holds the adapter as peft writes it. A model that was made for this run, and is nowhere else to
+load from, is stored once as ``base``. A critic has a folder of its own inside.
+
 A checkpoint is written next to its place, synced and renamed in; one that cannot be read is passed over for the one
 before it, saying so.
 """
@@ -9,35 +12,68 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy
 from recollect.run import remove_tree
+from recollect.train.critic import Critic
 from recollect.train.learner import Learner
+from recollect.train.weights import read_weights, write_weights
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
+CRITIC = "critic"
 
 
-def save(folder: Path, name: str, learner: Learner, tokenizer: Any, state: dict[str, Any]) -> Path:
+def save(
+    folder: Path,
+    name: str,
+    learner: Learner,
+    tokenizer: Any,
+    state: dict[str, Any],
+    critic: Critic | None = None,
+) -> Path:
     """Write ``folder/name`` and return it."""
+    base = _keep_base(folder, learner.model)
     final, temporary = folder / name, folder / f".{name}.writing"
     remove_tree(temporary)
     temporary.mkdir(parents=True)
-    learner.model.save_pretrained(temporary)
+    write_weights(learner.model, temporary, base)
     tokenizer.save_pretrained(temporary)
     torch.save(learner.state(), temporary / OPTIMIZER)
+    if critic is not None:
+        (temporary / CRITIC).mkdir()
+        critic.save_weights(temporary / CRITIC)
+        torch.save(critic.learner.state(), temporary / CRITIC / OPTIMIZER)
     (temporary / STATE).write_text(json.dumps(state))
-    for path in temporary.iterdir():
+    _replace(temporary, final)
+    return final
+
+
+def _keep_base(folder: Path, model: Any) -> str | None:
+    """Store the model under an adapter if it cannot be loaded from elsewhere; returns where it is then."""
+    if not is_adapted(model) or model.peft_config[ADAPTER].base_model_name_or_path:
+        return None
+    if not (folder / BASE).is_dir():
+        temporary = folder / f".{BASE}.writing"
+        remove_tree(temporary)
+        plain_copy(model, torch.float32, adapters=False).save_pretrained(temporary)
+        _replace(temporary, folder / BASE)
+    return str((folder / BASE).absolute())
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    for path in temporary.rglob("*"):
         _sync(path)
     _sync(temporary)
     remove_tree(final)
     os.replace(temporary, final)
-    _sync(folder)
-    return final
+    _sync(final.parent)
 
 
 def names(folder: Path, kind: str) -> list[str]:
@@ -55,36 +91,34 @@ def prune(folder: Path, kind: str, keep: int, spare: tuple[str, ...] = ()) -> No
             remove_tree(folder / name)
 
 
-def load_newest(folder: Path, kind: str, learner: Learner, warn: Callable[[str], None]) -> dict[str, Any] | None:
+def load_newest(
+    folder: Path, kind: str, learner: Learner, warn: Callable[[str], None], critic: Critic | None = None
+) -> dict[str, Any] | None:
     """Put the newest readable checkpoint into the learner and return its state; None when there is none."""
     for name in reversed(names(folder, kind)):
         try:
-            return load(folder / name, learner)
+            return load(folder / name, learner, critic)
         except Exception as error:
             warn(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}); trying the one before")
     return None
 
 
-def load(path: Path, learner: Learner) -> dict[str, Any]:
-    """Put one checkpoint into the learner and return its state."""
+def load(path: Path, learner: Learner, critic: Critic | None = None) -> dict[str, Any]:
+    """Put one checkpoint into the learner, and the critic if there is one, and return its state."""
     state = json.loads((path / STATE).read_text())
     saved = torch.load(path / OPTIMIZER, weights_only=True, map_location=learner.device)
     load_weights(path, learner)
     learner.load_state(saved)
+    if critic is not None:
+        saved = torch.load(path / CRITIC / OPTIMIZER, weights_only=True, map_location=learner.device)
+        critic.load_weights(path / CRITIC)
+        critic.learner.load_state(saved)
     return dict(state)
 
 
 def load_weights(path: Path, learner: Learner) -> None:
     """Put a checkpoint's weights into a learner's model."""
-    from safetensors.torch import load_file
-
-    weights: dict[str, torch.Tensor] = {}
-    for file in sorted(path.glob("*.safetensors")):
-        weights |= load_file(file)
-    missing, unexpected = learner.model.load_state_dict(weights, strict=False)
-    tied = set(getattr(learner.model, "_tied_weights_keys", None) or ())
-    if unexpected or set(missing) - tied:
-        raise ValueError(f"its weights are those of another model ({(unexpected or missing)[0]})")
+    read_weights(path, learner.model)
 
 
 def _sync(path: Path) -> None:
@@ -93,3 +127,28 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a checkpoint a second name that outlives the first: hard links, or copies where there can be none."""
+    temporary = target.with_name(f".{target.name}.writing")
+    remove_tree(temporary)
+    temporary.mkdir(parents=True)
+    for path in sorted(source.rglob("*")):
+        copy = temporary / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+            continue
+        try:
+            os.link(path, copy)
+        except OSError:
+            shutil.copyfile(path, copy)
+    _replace(temporary, target)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says about its run; empty when it cannot be read."""
+    try:
+        return dict(json.loads((path / STATE).read_text()))
+    except (OSError, ValueError):
+        return {}

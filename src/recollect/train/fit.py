@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import copy
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from recollect.config import Config
 from recollect.console import Console, sparkline
 from recollect.data.tasks import TaskStream, held_out
 from recollect.eval.accuracy import accuracy
-from recollect.eval.evaluate import by_length, by_source, evaluate
+from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
 from recollect.rollout import Collector
 from recollect.run import Run
+from recollect.track import trackers_of
+from recollect.track.follow import tracking
 from recollect.train import checkpoint
-from recollect.train.learner import Learner
+from recollect.train.critic import Critic
+from recollect.train.interrupt import Asked, Interrupted, interruptible
+from recollect.train.learner import Learner, reference_of
+from recollect.train.resume import keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
-from recollect.train.setup import build
+from recollect.train.setup import build, build_critic
 from recollect.train.sft import Supervised
-from recollect.types import BadInput, Group
-
-
-class Interrupted(Exception):
-    """The user asked to stop; everything is saved."""
+from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, memory_row, validate
+from recollect.types import BadInput
 
 
 class Fit:
@@ -34,44 +32,54 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
-        stream, self.val_tasks = TaskStream(cfg), held_out(cfg)
+        trackers_of(cfg.trainer.logger, console.warn)
+        console.brief = "console" not in cfg.trainer.logger
+        stream, self.val_tasks = TaskStream(cfg, console.say), held_out(cfg)
         self.total = cfg.trainer.total_training_steps = stream.steps()
+        check_best_metric(cfg, self.val_tasks)
+        if cfg.trainer.val_only and not self.val_tasks:
+            raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
         actor = cfg.actor_rollout_ref.actor
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
         self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         parts = build(cfg, actor.optim, self.updates, max(questions, key=len))
         collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
+        self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
+        self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
         self.run = Run.start(cfg)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
-        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress)
+        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress, self.critic, console.warn)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
-        self.stopping = False
+        self.asked = Asked()
 
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
+        if self.cfg.trainer.val_only:
+            return self._only_validate()
         done = self.run.read_json("report.json")
-        if done is not None and done["steps"] == self.total:
+        if done is not None and (done["steps"] == self.total or done.get("stopped")):
             self.console.say(f"{self.run.path} is complete; this is its report")
             return dict(done)
-        with self._interruptible():
-            resumed = self._resume()
-            if not resumed:
-                self._before_rl()
-            self._keep_reference(resumed)
-            self.parts.sync(self.progress.step)
-            self._reinforce()
-        return self._finish()
+        resumed = self._resume()
+        with tracking(self.cfg, self.run, self.console):
+            with interruptible(self.console, self.asked, "step"):
+                if not resumed:
+                    self._before_rl()
+                self._keep_reference(resumed)
+                self.parts.sync(self.progress.step)
+                self._reinforce()
+            return self._finish()
 
     # ---- phases ----
 
     def _before_rl(self) -> None:
-        cfg, progress = self.cfg, self.progress
+        cfg, progress, improved = self.cfg, self.progress, False
         self.parts.sync(0)
         if cfg.trainer.val_before_train and self.val_tasks:
-            progress.held_out["base"] = self._validate("base")
+            progress.held_out["base"], improved = self._validate("base", judged=cfg.sft.steps == 0)
         if cfg.sft.steps > 0:
             actor = cfg.actor_rollout_ref.actor
             learner = Learner(
@@ -82,92 +90,103 @@ class Fit:
                 actor.grad_clip,
             )
             supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer)
-            supervised.fit(supervised.resume(), lambda: self.stopping)
-            if self.stopping:
+            supervised.fit(supervised.resume(), lambda: self.asked.stop)
+            if self.asked.stop:
                 raise Interrupted
             progress.seconds["sft"] += supervised.seconds
             self.parts.sync(0)
             if self.val_tasks:
-                progress.held_out["sft"] = self._validate("sft")
-        self._save()
+                progress.held_out["sft"], improved = self._validate("sft")
+        only_at_the_end = cfg.trainer.save_freq < 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
+        if improved or self.asked.stop or not only_at_the_end:
+            self._save()
+        if self.asked.stop:
+            raise Interrupted
 
     def _keep_reference(self, resumed: bool) -> None:
         """With a KL term, the weights that RL starts from stay as the reference policy."""
         cfg = self.cfg
-        if not cfg.actor_rollout_ref.actor.use_kl_loss:
+        if not needs_reference(cfg):
             return
-        model = copy.deepcopy(self.parts.learner.model)
-        reference = Learner(
-            model.requires_grad_(False),
-            cfg.actor_rollout_ref.actor.optim,
-            1,
-            self.parts.learner.dtype,
-            frozen=True,
-        )
-        if resumed and self.progress.step > 0:
-            checkpoint.load_weights(self.folder / "step-0", reference)
-        self.rl.reference = reference
+        self.rl.reference = reference_of(self.parts.learner, cfg.actor_rollout_ref.ref.fsdp_config)
+        if resumed and self.progress.step > 0 and keeps_first(cfg):
+            checkpoint.load_weights(self.folder / "step-0", self.rl.reference)
 
     def _reinforce(self) -> None:
         cfg, progress = self.cfg, self.progress
         total = self.total
         rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
         with self.console.progress("RL step", total, progress.step) as advance:
-            while progress.step < total:
+            while progress.step < total and not progress.stopped:
                 row = self.rl.step()
                 rewards.append(row["reward/mean"])
                 advance(
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
                     f"rollout {row['time/rollout']:.1f} s  update {row['time/update']:.1f} s"
                 )
-                last = progress.step == total
-                if _due(progress.step, cfg.trainer.test_freq) and not last and self.val_tasks:
-                    self._validate("rl")
-                if _due(progress.step, cfg.trainer.save_freq) or last or self.stopping:
+                last, improved = progress.step == total, False
+                due = _due(progress.step, cfg.trainer.test_freq) and not last  # the final evaluation follows the last
+                if self.val_tasks and (due or (last and cfg.trainer.best_metric)):
+                    _, improved = self._validate("rl")
+                ending = last or bool(progress.stopped) or self.asked.stop
+                if _due(progress.step, cfg.trainer.save_freq) or ending or improved:
                     self._save()
-                if self.stopping:
+                if self.asked.stop:
                     raise Interrupted
+        if progress.stopped:
+            self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
 
     def _finish(self) -> dict[str, Any]:
         cfg, progress = self.cfg, self.progress
         start = time.monotonic()
-        lengths: list[dict[str, float]] = []
-        groups: list[Group] = []
-        if not cfg.data.val_files and not cfg.data.train_files:
-            turns = sum(
-                n * (m * cfg.data.needle.chunks + 1)
-                for m, n in zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
-            )
-            with self.console.progress("reading held-out documents, sections", turns) as advance:
-                lengths, groups = by_length(self.collector, lambda count: advance("", count))
-        elif self.val_tasks:
-            groups = evaluate(self.collector, self.val_tasks, "val")
-        if groups:
-            own = groups[: cfg.evaluation.tasks[0]] if lengths else groups
-            phase = "rl" if self.total else "base"
-            progress.held_out[phase] = accuracy(own).accuracy
-            self.run.log({"step": progress.step, **_validation_row(own)})
+        lengths, groups, own = final_evaluation(self.collector, self.val_tasks, self.console)
+        row = validation_row(own)
+        if own:
+            progress.held_out["rl" if self.total else "base"] = accuracy(own).accuracy
+            timed = {"time/eval": time.monotonic() - start, **memory_row()}
+            self.run.log({"step": progress.step, **row, **timed})
             self.run.save_trajectories("evaluation", groups)
         progress.seconds["eval"] += time.monotonic() - start
         progress.seconds["total"] += time.monotonic() - self.began
-        return write_report(self.run, cfg, progress, lengths, groups)
+        self._write_fidelity()
+        return write_report(self.run, cfg, progress, lengths, groups, row)
+
+    def _only_validate(self) -> dict[str, Any]:
+        """trainer.val_only: measure the weights as they are; nothing of the run itself changes."""
+        progress = self.progress
+        self._load_progress()
+        self.parts.sync(progress.step)
+        start = time.monotonic()
+        title = f"after step {progress.step}" if progress.step else "before training"
+        groups, row = validate(self.collector, self.val_tasks, self.console, title)
+        progress.held_out = {"base": None, "sft": None, "rl": None}
+        progress.held_out["rl" if progress.step else "base"] = accuracy(groups).accuracy
+        progress.seconds = dict.fromkeys(progress.seconds, 0.0)
+        progress.seconds["eval"] = progress.seconds["total"] = time.monotonic() - start
+        rows = self.run.path / "validation.jsonl"
+        self.run.log({"step": progress.step, "phase": "val_only", **row}, rows)
+        with tracking(self.cfg, self.run, self.console, rows):
+            return write_report(self.run, self.cfg, progress, [], groups, row, name="validation")
 
     # ---- helpers ----
 
-    def _validate(self, phase: str) -> float:
-        start = time.monotonic()
-        title = {"base": "before training", "sft": "after SFT"}.get(phase, f"after step {self.progress.step}")
-        with self.console.progress(f"held-out tasks {title}", len(self.val_tasks)) as advance:
-            self.collector.on_done = lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
-            groups = evaluate(self.collector, self.val_tasks, "val")
-            self.collector.on_done = lambda trajectory: None
-        self.progress.seconds["eval"] += time.monotonic() - start
-        self.run.log({"step": self.progress.step, "phase": phase, **_validation_row(groups)})
-        found = accuracy(groups)
-        self.console.say(
-            f"held-out success {title}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})"
-        )
-        return found.accuracy
+    def _build_critic(self, actor: Learner) -> Critic:
+        """The critic, with a schedule as long as its updates."""
+        cfg, critic, size = self.cfg, self.cfg.critic, self.cfg.data.train_batch_size
+        policy = cfg.actor_rollout_ref.actor
+        per_step = size // (critic.ppo_mini_batch_size or policy.ppo_mini_batch_size or size)
+        epochs = policy.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
+        return build_critic(cfg, actor, self.total * per_step * epochs, self.console.warn)
+
+    def _validate(self, phase: str, judged: bool = True) -> tuple[float, bool]:
+        """Held-out success now, and whether trainer.best_metric was never better."""
+        trainer, progress = self.cfg.trainer, self.progress
+        title = {"base": "before training", "sft": "after SFT"}.get(phase, f"after step {progress.step}")
+        groups, row = validate(self.collector, self.val_tasks, self.console, title)
+        progress.seconds["eval"] += row["time/eval"]
+        self.run.log({"step": progress.step, "phase": phase, **row})
+        improved = judged and judge(progress, trainer.best_metric, trainer.patience, row)
+        return accuracy(groups).accuracy, improved
 
     def _save(self) -> None:
         cfg, progress = self.cfg, self.progress
@@ -176,11 +195,21 @@ class Fit:
         progress.seconds["total"] += now - self.began
         self.began = now
         checkpoint.save(
-            self.folder, f"step-{progress.step}", self.parts.learner, self.parts.tokenizer, progress.state()
+            self.folder,
+            f"step-{progress.step}",
+            self.parts.learner,
+            self.parts.tokenizer,
+            progress.state(),
+            self.critic,
         )
-        keep_first = ("step-0",) if cfg.actor_rollout_ref.actor.use_kl_loss else ()
+        keep_best(self.folder, progress)
+        keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
         checkpoint.prune(self.folder, "sft", 0)
+        self._write_fidelity()
+
+    def _write_fidelity(self) -> None:
+        progress = self.progress
         share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
         record = {
             "trained_tokens": progress.trained_tokens,
@@ -189,48 +218,34 @@ class Fit:
         }
         self.run.write_json("fidelity.json", record)
 
+    def _load_progress(self) -> bool:
+        """Weights, optimizer and progress of the checkpoint that the run goes on from; False when there is none."""
+        if self.start is not None:
+            state: dict[str, Any] | None = self.start.state
+        else:
+            state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn, self.critic)
+        for key, value in (state or {}).items():
+            setattr(self.progress, key, value)
+        return state is not None
+
     def _resume(self) -> bool:
-        state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn)
-        if state is None:
+        progress = self.progress
+        if not self._load_progress():
             if not checkpoint.names(self.folder, "sft"):
                 self.run.truncate_metrics(0)
             return False
-        for key, value in state.items():
-            setattr(self.progress, key, value)
-        if self.progress.step > self.total:
-            raise BadInput(
-                f"{self.run.path} is at step {self.progress.step}, past trainer.total_training_steps={self.total}"
-            )
-        self.run.truncate_metrics(self.progress.metrics_size)
-        if self.progress.step:
-            self.console.say(f"resuming {self.run.path} at step {self.progress.step}")
+        self.run.truncate_metrics(progress.metrics_size)
+        if self.start is not None and self.start.foreign:
+            first = self.start.path.parent / "step-0"
+            if keeps_first(self.cfg) and progress.step:
+                checkpoint.link(first, self.folder / "step-0")
+            self._save()
+            self.console.say(f"going on from {self.start.path} at step {progress.step}")
+        elif progress.step:
+            self.console.say(f"resuming {self.run.path} at step {progress.step}")
+        keep_best(self.folder, progress)
         return True
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C once: finish the step, save, stop. Twice: stop now."""
-
-        def ask(number: int, frame: Any) -> None:
-            if self.stopping:
-                raise KeyboardInterrupt
-            self.stopping = True
-            self.console.warn("stopping after this step (Ctrl-C again to stop now)")
-
-        before = signal.signal(signal.SIGINT, ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _validation_row(groups: list[Any]) -> dict[str, float]:
-    row: dict[str, float] = {}
-    for source, found in by_source(groups).items():
-        row[f"val/{source}/accuracy"] = found.accuracy
-        row[f"val/{source}/low"], row[f"val/{source}/high"] = found.low, found.high
-        row[f"val/{source}/n"] = found.n
-    return row

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from recollect.algos.packed import Packed, pack
@@ -26,18 +27,53 @@ def hidden_states(model: Any, packed: Packed) -> Tensor:
     return out.last_hidden_state[0]
 
 
-def _token_statistics(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: float, softcap: float | None
-) -> tuple[Tensor, Tensor]:
-    logits = head(hidden).float()
-    if softcap is not None:
-        logits = softcap * torch.tanh(logits / softcap)
-    if temperature != 1.0:
-        logits = logits / temperature
+class Prediction(NamedTuple):
+    """What a model predicts at every target, before the head: its logits are too many to keep."""
+
+    hidden: Tensor  # [targets, width] the body's output where the target is predicted
+    head: Callable[[Tensor], Tensor]
+    softcap: float | None
+
+    def logits(self, hidden: Tensor, temperature: float) -> Tensor:
+        """[…, vocabulary] logits in float32 of some of the hidden states."""
+        logits = self.head(hidden).float()
+        if self.softcap is not None:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
+        return logits / temperature if temperature != 1.0 else logits
+
+
+class Statistics(NamedTuple):
+    """Of each target, in float32."""
+
+    logprob: Tensor
+    entropy: Tensor
+    divergence: Tensor | None  # exact KL(policy ‖ reference) over the vocabulary; None without a reference
+
+
+def predict(model: Any, packed: Packed) -> Prediction:
+    """Run the body over a micro-batch."""
+    hidden = hidden_states(model, packed)[packed.parents]
+    return Prediction(hidden, model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None))
+
+
+def _piece(
+    policy: Prediction,
+    reference: Prediction | None,
+    hidden: Tensor,
+    other: Tensor | None,
+    targets: Tensor,
+    temperature: float,
+) -> Statistics:
+    logits = policy.logits(hidden, temperature)
     log_z = logits.logsumexp(-1)
     logprob = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z
-    entropy = log_z - (torch.softmax(logits, -1) * logits).sum(-1)
-    return logprob, entropy
+    probability = torch.softmax(logits, -1)
+    entropy = log_z - (probability * logits).sum(-1)
+    if reference is None or other is None:
+        return Statistics(logprob, entropy, None)
+    with torch.no_grad():
+        expected = reference.logits(other, temperature).log_softmax(-1)
+    return Statistics(logprob, entropy, -entropy - (probability * expected).sum(-1))
 
 
 @torch.no_grad()
@@ -57,20 +93,36 @@ def check_head(model: Any) -> None:
 def logprobs_and_entropy(
     model: Any, packed: Packed, temperature: float = 1.0, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """[targets] log-probability of each target token and entropy of its distribution, in float32.
+    """[targets] log-probability of each target token and entropy of its distribution, in float32."""
+    found = statistics(model, packed, temperature, chunk)
+    return found.logprob, found.entropy
 
-    The head runs over a few thousand targets at a time; with gradients each piece is recomputed in the backward pass.
+
+def statistics(
+    model: Any,
+    packed: Packed,
+    temperature: float = 1.0,
+    chunk: int | None = None,
+    reference: Prediction | None = None,
+) -> Statistics:
+    """Log-probability, entropy and, with a reference's prediction, exact divergence from it, of every target.
+
+    The heads run over a few thousand targets at a time; with gradients each piece is recomputed in the backward pass.
+    The reference gets no gradient.
     """
-    hidden = hidden_states(model, packed)[packed.parents]
-    head = model.get_output_embeddings()
-    softcap = getattr(model.config, "final_logit_softcapping", None)
-    rows = chunk or max(1, CHUNK_LOGITS // model.config.vocab_size)
-    if len(hidden) <= rows:
-        return _token_statistics(head, hidden, packed.targets, temperature, softcap)
-    pieces = []
-    for h, t in zip(hidden.split(rows), packed.targets.split(rows), strict=True):
+    policy = predict(model, packed)
+    rows = chunk or max(1, CHUNK_LOGITS // model.config.vocab_size // (1 if reference is None else 2))
+    if len(policy.hidden) <= rows:
+        other = None if reference is None else reference.hidden
+        return _piece(policy, reference, policy.hidden, other, packed.targets, temperature)
+    hidden = policy.hidden.split(rows)
+    others = [None] * len(hidden) if reference is None else reference.hidden.split(rows)
+    pieces: list[Statistics] = []
+    for h, o, t in zip(hidden, others, packed.targets.split(rows), strict=True):
         if torch.is_grad_enabled():
-            pieces.append(checkpoint(_token_statistics, head, h, t, temperature, softcap, use_reentrant=False))
+            made = checkpoint(_piece, policy, reference, h, o, t, temperature, use_reentrant=False)
         else:
-            pieces.append(_token_statistics(head, h, t, temperature, softcap))
-    return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])
+            made = _piece(policy, reference, h, o, t, temperature)
+        pieces.append(made)
+    divergence = None if reference is None else torch.cat([p[2] for p in pieces if p[2] is not None])
+    return Statistics(torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces]), divergence)

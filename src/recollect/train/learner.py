@@ -1,24 +1,38 @@
-"""The learner owns the weights and the optimizer. It computes log-probabilities and makes updates."""
+"""The learner owns weights and their optimizer. It measures tokens with them and makes updates.
+
+What is measured is a function of model and micro-batch, so actor and critic are learners over different models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from recollect.algos.packed import Packed
-from recollect.config import Optim
-from recollect.train.forward import logprobs_and_entropy
+from recollect.config import Offload, Optim, RefOffload
+from recollect.models.attention import focus, using
+from recollect.models.lora import adapters_off, is_adapted
+from recollect.train.forward import Prediction, predict, statistics
+from recollect.train.offload import park, park_optimizer, wake, wake_optimizer
 from recollect.train.optim import Optimizers, build_optimizer, learning_rate
 
-Loss = Callable[[Packed, Tensor, Tensor], Tensor]  # (micro-batch, entries' logprobs, entries' entropies) → scalar
+Measure = Callable[[Any, Packed], Tensor]  # (model, micro-batch) → a number for each of its targets
+# (micro-batch, entries' logprobs, entries' entropies, with a reference also entries' divergences) → scalar
+Loss = Callable[..., Tensor]
 
 
 class Learner:
-    """A model in float32, computed in ``dtype``, and its optimizer."""
+    """A model in float32, computed in ``dtype``, and its optimizer.
+
+    ``adapters`` False computes with a LoRA model's base. ``offload`` says what waits in host memory between uses; a
+    stretch of work over several calls can be put inside `awake`, so that the weights move once. An ``owner`` is the
+    learner whose weights these are, if they are another's; it alone moves them.
+    """
 
     def __init__(
         self,
@@ -29,8 +43,13 @@ class Learner:
         grad_clip: float = 1.0,
         threads: int = 0,
         frozen: bool = False,
+        offload: Offload | None = None,
+        adapters: bool = True,
+        seed: int = 0,
+        owner: Learner | None = None,
     ) -> None:
         self.model = model.float()
+        focus(self.model)
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.optim = optim
@@ -39,6 +58,13 @@ class Learner:
         self.updates = 0
         self.grad_clip = grad_clip
         self.threads = threads  # CPU threads to compute with; 0: leave them as they are
+        self.offload = offload or Offload()
+        self.adapters = adapters
+        self.seed = seed  # of dropout
+        self.owner = owner
+        self._users = 0  # nested uses of the weights
+
+    # ---- contexts ----
 
     def compute(self) -> AbstractContextManager[Any]:
         """The context in which the model computes in its compute type."""
@@ -48,44 +74,132 @@ class Learner:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
 
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """The weights are on the device; with param_offload they go back to host memory after the outermost use."""
+        if self.owner is not None:
+            with self.owner.awake():
+                yield
+            return
+        if self._users == 0:
+            wake(self.model, self.device)
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0 and self.offload.param_offload:
+                park(self.model)
+
+    @contextmanager
+    def _policy(self) -> Iterator[None]:
+        with self.compute(), nullcontext() if self.adapters else adapters_off(self.model):
+            yield
+
+    @contextmanager
+    def _noise(self) -> Iterator[None]:
+        """Dropout depends on the seed and the update alone, so that a resumed run draws the same."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(((self.seed << 32) + self.updates) % (1 << 63))
+            yield
+
+    # ---- measuring ----
+
     @torch.no_grad()
-    def logprobs(self, packs: Iterable[Packed], entries: int, temperature: float = 1.0) -> Tensor:
-        """[entries] log-probabilities of all trained tokens under the current weights."""
-        self.model.eval()
+    def measure(self, packs: Iterable[Packed], entries: int, what: Measure) -> Tensor:
+        """[entries] a measure of every trained token under the current weights, without gradient."""
         out = torch.zeros(entries, device=self.device)
-        for packed in packs:
-            packed = packed.to(self.device)
-            with self.compute():
-                logprob, _ = logprobs_and_entropy(self.model, packed, temperature)
-            out[packed.entry] = logprob[packed.entry_target]
+        with self.awake():
+            self.model.eval()
+            for packed in packs:
+                packed = packed.to(self.device)
+                with self._policy():
+                    found = what(self.model, packed)
+                out[packed.entry] = found[packed.entry_target]
         return out
 
-    def backward(self, packs: Iterable[Packed], loss: Loss, temperature: float = 1.0) -> float:
-        """Accumulate gradients over micro-batches and return the summed loss.
+    def logprobs(self, packs: Iterable[Packed], entries: int, temperature: float = 1.0) -> Tensor:
+        """[entries] log-probabilities of all trained tokens."""
+        return self.measure(packs, entries, lambda model, packed: statistics(model, packed, temperature).logprob)
+
+    def divergence(self, packs: Iterable[Packed], entries: int, reference: Learner, temperature: float = 1.0) -> Tensor:
+        """[entries] exact divergence from a reference at every trained token, over the whole vocabulary."""
+
+        def found(model: Any, packed: Packed) -> Tensor:
+            other = reference.prediction(packed)
+            value = statistics(model, packed, temperature, reference=other).divergence
+            assert value is not None
+            return value
+
+        with reference.awake():
+            return self.measure(packs, entries, found)
+
+    @torch.no_grad()
+    def prediction(self, packed: Packed) -> Prediction:
+        """What this model predicts at every target of a micro-batch, for others to compare with."""
+        training = self.model.training
+        self.model.eval()
+        with self.awake(), self._policy():
+            found = predict(self.model, packed)
+        self.model.train(training)
+
+        def head(hidden: Tensor) -> Tensor:
+            with self._policy():
+                return found.head(hidden)
+
+        return found._replace(head=head)
+
+    # ---- updating ----
+
+    def accumulate(self, packs: Iterable[Packed], loss: Measure) -> float:
+        """Add up the gradients of micro-batches' losses and return the summed loss.
 
         The loss of an entry must already carry its share of the whole mini-batch, so that the sum over micro-batches
         is the loss whatever the split.
         """
-        self.model.train()
         total = torch.zeros((), device=self.device)
-        for packed in packs:
-            packed = packed.to(self.device)
-            with self.compute():
-                logprob, entropy = logprobs_and_entropy(self.model, packed, temperature)
-            value = loss(packed, logprob[packed.entry_target], entropy[packed.entry_target])
-            value.backward()
-            total += value.detach()
+        with self.awake(), self._noise():
+            self.model.train()
+            for packed in packs:
+                packed = packed.to(self.device)
+                with self._policy():
+                    value = loss(self.model, packed)
+                with using(packed.plan):  # recomputed activations attend again
+                    value.backward()
+                total += value.detach()
         return float(total)
+
+    def backward(
+        self, packs: Iterable[Packed], loss: Loss, temperature: float = 1.0, reference: Learner | None = None
+    ) -> float:
+        """Accumulate the gradients of a loss of log-probabilities and entropies; returns the summed loss.
+
+        With a reference the loss also gets the exact divergence from it, as a fourth argument.
+        """
+
+        def value(model: Any, packed: Packed) -> Tensor:
+            other = None if reference is None else reference.prediction(packed)
+            found = statistics(model, packed, temperature, reference=other)
+            with torch.autocast(self.device.type, enabled=False):
+                return loss(packed, *(x[packed.entry_target] for x in found if x is not None))
+
+        with nullcontext() if reference is None else reference.awake():
+            return self.accumulate(packs, value)
 
     def step(self) -> dict[str, float]:
         """Apply the accumulated gradients; a non-finite gradient is dropped and reported."""
         lr = learning_rate(self.optim, self.updates, self.total_updates)
         self.optimizer.set_lr(lr)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip))
-        finite = norm == norm and norm != float("inf")
-        if finite:
-            self.optimizer.step()
-        self.optimizer.zero_grad()
+        with self.awake():
+            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip))
+            finite = norm == norm and norm != float("inf")
+            if finite:
+                wake_optimizer(self.optimizer, self.device)
+                self.optimizer.step()
+            self.optimizer.zero_grad()
+            if self.offload.optimizer_offload:
+                park_optimizer(self.optimizer)
         self.updates += 1
         return {"grad_norm": norm if finite else 0.0, "lr": lr, "skipped_updates": float(not finite)}
 
@@ -93,10 +207,34 @@ class Learner:
         """Pass over an update that has no gradient; the learning rate's schedule goes on."""
         self.updates += 1
 
+    # ---- state ----
+
     def state(self) -> dict[str, Any]:
         """Everything but the weights that a resumed run needs."""
         return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        with self.awake():  # an optimizer puts its state where its parameters are
+            self.optimizer.load_state_dict(state["optimizer"])
+        if self.offload.optimizer_offload:
+            park_optimizer(self.optimizer)
         self.updates = int(state["updates"])
+
+
+def reference_of(learner: Learner, offload: RefOffload | None = None) -> Learner:
+    """The policy as it is now, kept still; of a LoRA model its base, adapters off, without a second copy."""
+    if is_adapted(learner.model):
+        return Learner(
+            learner.model,
+            learner.optim,
+            1,
+            learner.dtype,
+            threads=learner.threads,
+            frozen=True,
+            adapters=False,
+            owner=learner,
+        )
+    with learner.awake():
+        model = copy.deepcopy(learner.model).requires_grad_(False)
+    parked = Offload(param_offload=offload is not None and offload.param_offload)
+    return Learner(model, learner.optim, 1, learner.dtype, threads=learner.threads, frozen=True, offload=parked)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ import torch
 
 from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
-from recollect.config import Config, Optim
-from recollect.models.load import context_window, load_config, load_model, load_tokenizer
+from recollect.config import Config, CriticModel, Model, Optim
+from recollect.config import Critic as CriticConfig
+from recollect.data.prompts import CONVERSING, window_problem
+from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
+from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.tiny import SCRATCH, save_scratch
-from recollect.policies.engine import Engine
+from recollect.policies.engine import Engine, make_engine
 from recollect.session import Binding
+from recollect.train.critic import Critic, ValueModel
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.forward import check_head
 from recollect.train.learner import Learner
@@ -36,11 +40,9 @@ class Parts:
 
     def sync(self, version: int) -> None:
         """Give the engine the learner's weights, as the given version."""
-        mine, theirs = self.learner.model, self.engine.model
-        if mine is not theirs:
-            with torch.no_grad():
-                for target, source in zip(theirs.parameters(), mine.parameters(), strict=True):
-                    target.copy_(source)
+        if self.learner.model is not self.engine.model:
+            with self.learner.awake():
+                copy_weights(self.learner.model, self.engine.model)
         self.engine.model.eval()
         self.engine.new_weights(version)
 
@@ -50,9 +52,9 @@ class Parts:
 
 
 @contextmanager
-def starting_model(cfg: Config) -> Iterator[str]:
-    """The model that the run starts from; ``scratch`` and ``scratch_small`` are made anew from the seed."""
-    path = cfg.actor_rollout_ref.model.path
+def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
+    """The model that the run (or a part of it) starts from; ``scratch…`` is made anew from the seed."""
+    path = path or cfg.actor_rollout_ref.model.path
     if path not in SCRATCH:
         yield path
         return
@@ -63,6 +65,8 @@ def starting_model(cfg: Config) -> Iterator[str]:
 
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
     """Refuse limits that cannot fit the model's window, with the numbers."""
+    if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
+        raise BadInput(problem)
     if cfg.agent.agent_type != "recurrent":
         return
     limits = cfg.recurrent.memory.config
@@ -97,23 +101,89 @@ def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -
 def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: str) -> Parts:
     device = pick_device(cfg.trainer.device)
     actor, rollout = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, cfg.agent.template)
     renderer = Renderer(tokenizer)
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
     model = load_model(path, torch.float32, device)
     check_head(model)
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
-    if cfg.actor_rollout_ref.model.enable_gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    learner = Learner(model, optim, updates, pick_dtype(actor.dtype, device), actor.grad_clip, threads[1])
+    adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
     dtype = pick_dtype(rollout.dtype, device)
     sampler = model if dtype == torch.float32 else load_model(path, dtype, device)
-    engine = Engine(
-        sampler,
-        renderer.decode,
-        rollout.max_num_seqs,
-        rollout.max_num_batched_tokens,
-        rollout.prefix_cache_tokens,
+    offload = actor.fsdp_config if sampler is not model else replace(actor.fsdp_config, param_offload=False)
+    learner = Learner(
+        model,
+        optim,
+        updates,
+        pick_dtype(actor.dtype, device),
+        actor.grad_clip,
+        threads[1],
+        offload=offload,  # weights that the engine samples with are always in use
+        seed=cfg.trainer.seed,
     )
+    engine = make_engine(sampler, renderer.decode, rollout, own=sampler is not model)
     engine.threads = threads[0]
     return Parts(device, tokenizer, renderer, learner, engine)
+
+
+def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int) -> Any:
+    """Put in what the configuration asks for: gradient checkpointing, a LoRA adapter."""
+    if cfg.enable_gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if cfg.lora_rank > 0:
+        base = "" if path in SCRATCH else path
+        if base not in ("", EMBEDDED) and Path(base).expanduser().is_dir():
+            base = str(Path(base).expanduser().absolute())
+        add_adapter(model, cfg.lora_rank, cfg.lora_alpha, cfg.target_modules, cfg.lora_dropout, base, seed)
+    return model
+
+
+def build_critic(
+    cfg: Config, actor: Learner, updates: int, warn: Callable[[str], None] = lambda message: None
+) -> Critic:
+    """The critic that the configuration asks for, beside an actor; ``updates`` is the length of its schedule."""
+    critic, name = cfg.critic, cfg.critic.model.path or cfg.actor_rollout_ref.model.path
+    if critic.model.share_actor:
+        _check_shared(critic)
+        body, owner = actor.model.base_model, actor
+        if critic.model.enable_gradient_checkpointing:
+            actor.model.gradient_checkpointing_enable({"use_reentrant": False})
+    else:
+        with starting_model(cfg, name) as path:
+            whole = load_model(path, torch.float32, actor.device.type)
+        check_head(whole)
+        if whole.config.vocab_size < actor.model.config.vocab_size:
+            raise BadInput(
+                f"critic.model.path={name} knows {whole.config.vocab_size} tokens and the actor "
+                f"{actor.model.config.vocab_size}; the critic has to read the actor's tokens"
+            )
+        body, owner = adapt(whole.base_model, critic.model, name, cfg.trainer.seed), None
+    learner = Learner(
+        ValueModel(body),
+        critic.optim,
+        updates,
+        actor.dtype,
+        critic.grad_clip,
+        actor.threads,
+        offload=critic.fsdp_config,
+        seed=cfg.trainer.seed,
+        owner=owner,
+    )
+    ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
+    mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size
+    epochs = ppo.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
+    return Critic(learner, critic, mini_batch, epochs, prefixes, cfg.data.max_response_length, warn)
+
+
+def _check_shared(critic: CriticConfig) -> None:
+    """Refuse what a critic without a body of its own cannot have."""
+    for key, asked in (
+        ("model.path", critic.model.path),
+        ("model.lora_rank", critic.model.lora_rank),
+        ("fsdp_config.param_offload", critic.fsdp_config.param_offload),
+    ):
+        if asked:
+            raise BadInput(
+                f"critic.{key}={asked} is for a critic with a body of its own, and critic.model.share_actor=True "
+                "takes the actor's; leave one of them out"
+            )

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-import signal
-from pathlib import Path
-from typing import Any
-
-import torch
-
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
+from recollect.models.export import write_model
+from recollect.models.lora import plain_copy
 from recollect.rollout import Collector
-from recollect.run import Run, remove_tree
+from recollect.run import Run
+from recollect.track import trackers_of
+from recollect.track.follow import tracking
 from recollect.train import checkpoint
 from recollect.train.device import pick_dtype
-from recollect.train.fit import Interrupted
+from recollect.train.interrupt import Asked, Interrupted, interruptible
 from recollect.train.setup import build
 from recollect.train.sft import Supervised, batches_of
 from recollect.types import BadInput
-
-
-def export(model: Any, tokenizer: Any, out: Path, dtype: torch.dtype) -> None:
-    """Write a plain model folder in some type, beside its place first."""
-    temporary = out.with_name(f".{out.name}.writing")
-    remove_tree(temporary)
-    copy.deepcopy(model).to("cpu", dtype).save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    remove_tree(out)
-    temporary.rename(out)
 
 
 def supervise(cfg: Config, console: Console) -> None:
@@ -41,6 +28,7 @@ def supervise(cfg: Config, console: Console) -> None:
         raise BadInput("sft.steps=0: say how many updates to make, for example sft.steps=200")
     if cfg.trainer.experiment_name and not cfg.trainer.default_local_dir:
         cfg.trainer.experiment_name = f"{cfg.trainer.experiment_name}-sft".replace("-sft-sft", "-sft")
+    trackers_of(cfg.trainer.logger, console.warn)
     tasks = held_out(cfg)
     asked = max((t.question for t in tasks), key=len, default="")
     parts = build(cfg, cfg.sft.optim, cfg.sft.steps, asked)
@@ -50,20 +38,11 @@ def supervise(cfg: Config, console: Console) -> None:
     if (folder / "step-0").is_dir():
         console.say(f"already done: {folder / 'step-0'}")
         return
-    stopping: list[bool] = []
-
-    def ask(number: int, frame: Any) -> None:
-        if stopping:
-            raise KeyboardInterrupt
-        stopping.append(True)
-        console.warn("stopping after this update (Ctrl-C again to stop now)")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        work = Supervised(cfg, run, console, parts.learner, parts.tokenizer)
-        done = work.fit(work.resume(), lambda: bool(stopping))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    asked_to = Asked()
+    work = Supervised(cfg, run, console, parts.learner, parts.tokenizer)
+    start = work.resume()
+    with tracking(cfg, run, console), interruptible(console, asked_to, "update"):
+        done = work.fit(start, lambda: asked_to.stop)
     if done < cfg.sft.steps:
         raise Interrupted
     checkpoint.save(folder, "step-0", parts.learner, parts.tokenizer, {"step": 0})
@@ -72,5 +51,6 @@ def supervise(cfg: Config, console: Console) -> None:
     if tasks:
         found = accuracy(evaluate(Collector(cfg, parts.roles()), tasks, "val"))
         console.say(f"held-out success: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})")
-    export(parts.learner.model, parts.tokenizer, run.path / "model", pick_dtype(cfg.sft.export_dtype, "cpu"))
+    plain = plain_copy(parts.learner.model, pick_dtype(cfg.sft.export_dtype, "cpu"))
+    write_model(plain, parts.tokenizer, run.path / "model")
     console.say(f"model: {run.path / 'model'}")

@@ -1,21 +1,26 @@
-"""One policy update from a batch: old and reference log-probabilities, advantages, loss, steps."""
+"""The policy update of one step: mini-batches, the loss of each, and what happened."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.algos.aggregation import token_weights
 from recollect.algos.batch import Batch
+from recollect.algos.importance import importance_weights
 from recollect.algos.kl import KL
-from recollect.algos.loss import Clip, ppo, token_weights
+from recollect.algos.loss import LOSSES
 from recollect.algos.packed import Packed
-from recollect.config import Actor
+from recollect.config import Actor, Config
+from recollect.train.annotate import Annotations, Budgets
+from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
+
+STATISTICS = ("policy_loss", "kl", "entropy", "clip_fraction", "logprob_drift", "importance", "importance_capped")
 
 
 @dataclass
@@ -24,90 +29,132 @@ class Terms:
 
     weight: Tensor
     advantage: Tensor
+    sampler: Tensor
+    sequence: Tensor
     old: Tensor | None  # None: the update is on-policy, the old policy is the current one
     reference: Tensor | None
-    sampler: Tensor
+
+
+def mini_batches(batch: Batch, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
+    """The sequences and trained tokens of every update: all groups once per epoch, ``size`` of them at a time."""
+    groups = np.unique(batch.groups)
+    size = size or len(groups)
+    for epoch in range(epochs):
+        one = epochs == 1 and size >= len(groups)
+        order = groups if one else np.random.default_rng([*seed, epoch]).permutation(groups)
+        for start in range(0, len(order), size):
+            yield batch.pick(order[start : start + size].tolist())
 
 
 def policy_update(
+    cfg: Config,
     learner: Learner,
-    reference: Learner | None,
     batch: Batch,
-    advantages_N: np.ndarray,
-    cfg: Actor,
-    reference_budget: int,
+    advantages: Tensor,
+    notes: Annotations | None = None,
+    reference: Learner | None = None,
     seed: Sequence[int] = (0,),
+    budgets: Budgets | None = None,
 ) -> dict[str, float]:
     """All mini-batches and epochs of one step; returns metrics averaged over the updates."""
-    budget, device = cfg.ppo_max_token_len_per_gpu, learner.device
-    on_device = lambda a: torch.from_numpy(np.ascontiguousarray(a)).float().to(device)
-    advantage = on_device(advantages_N[batch.trajectories_E])
-    sampler = on_device(batch.sampler_logprobs_E)
-    everything = list(range(len(batch.sequences)))
-    groups = np.unique(batch.groups)
-    size = cfg.ppo_mini_batch_size or len(groups)
-    single = cfg.ppo_epochs == 1 and size >= len(groups)
-    old = ref = None
-    if not single:
-        old = learner.logprobs(batch.packs(everything, budget), batch.entries, batch.temperature)
-    if reference is not None:
-        packs = batch.packs(everything, reference_budget)
-        ref = reference.logprobs(packs, batch.entries, batch.temperature)
-    only_advantage = reference is None and cfg.entropy_coeff == 0
+    actor, notes = cfg.actor_rollout_ref.actor, notes or Annotations()
+    budget = (budgets or Budgets.of(cfg)).update
+    device = learner.device
+    advantage = advantages.float().to(device)
+    sampler = torch.from_numpy(batch.sampler_logprobs_E).to(device)
+    sequence = torch.from_numpy(batch.sequences_E).to(device)
+    only_advantage = not actor.use_kl_loss and actor.entropy_coeff == 0
+    scale = actor.loss_scale_factor or cfg.data.max_response_length
+    moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
     rows: list[dict[str, float]] = []
-    for epoch in range(cfg.ppo_epochs):
-        order = groups if single else np.random.default_rng([*seed, epoch]).permutation(groups)
-        for start in range(0, len(order), size):
-            members, entries = batch.pick(order[start : start + size].tolist())
-            if not len(entries):
-                continue
-            weight = np.zeros(batch.entries)
-            weight[entries] = token_weights(cfg.loss_agg_mode, batch.trajectories_E[entries])
-            terms = Terms(on_device(weight), advantage, old, ref, sampler)
-            if only_advantage:  # sequences without advantage have no gradient: they need not be computed
-                members = [r for r in members if advantages_N[batch.trajectories_E[batch.offsets[r]]] != 0]
-            if not members:
-                learner.skip()
-            else:
-                rows.append(_one_update(learner, batch.packs(members, budget), terms, batch.temperature, cfg))
+    for members, entries in mini_batches(batch, actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
+        if not len(entries):
+            continue
+        weight = np.zeros(batch.entries, np.float32)
+        of_trajectory, of_sequence = batch.trajectories_E[entries], batch.sequences_E[entries]
+        weight[entries] = token_weights(actor.loss_agg_mode, of_trajectory, of_sequence, scale)
+        terms = Terms(torch.from_numpy(weight).to(device), advantage, sampler, sequence, notes.old, notes.reference)
+        if only_advantage:  # sequences without advantage have no gradient: they need not be computed
+            members = np.intersect1d(members, moved).tolist()
+        if members:
+            rows.append(_one_update(cfg, learner, batch, members, terms, reference, budget))
+        else:
+            learner.skip()
     keys = rows[0].keys() if rows else ()
     return {k: float(np.mean([r[k] for r in rows])) for k in keys} | {"updates": float(len(rows))}
 
 
 def _one_update(
-    learner: Learner, packs: list[Packed], terms: Terms, temperature: float, cfg: Actor
+    cfg: Config,
+    learner: Learner,
+    batch: Batch,
+    members: list[int],
+    terms: Terms,
+    reference: Learner | None,
+    budget: Budget,
 ) -> dict[str, float]:
-    sums = {
-        name: torch.zeros((), device=learner.device)
-        for name in ("policy_loss", "kl", "entropy", "clipped", "drift", "share")
+    actor, share = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
+    exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
+
+    def packs(tokens: int) -> list[Packed]:
+        return batch.packs(members, tokens, max_sequences=actor.ppo_micro_batch_size_per_gpu, share=share)
+
+    def work(packs: list[Packed]) -> dict[str, float]:
+        sums = {name: torch.zeros((), device=learner.device) for name in (*STATISTICS, "share")}
+        learner.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
+        part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
+        means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else part) for k, v in sums.items()}
+        return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
+
+    made = run_with_budget(packs, budget, work, learner.optimizer.zero_grad)
+    return made | learner.step()
+
+
+def _loss(
+    cfg: Config,
+    terms: Terms,
+    sums: dict[str, Tensor],
+    packed: Packed,
+    logp: Tensor,
+    entropy: Tensor,
+    divergence: Tensor | None = None,
+) -> Tensor:
+    """The loss of one micro-batch; what is worth knowing is added to ``sums``."""
+    actor, algorithm, e = cfg.actor_rollout_ref.actor, cfg.algorithm, packed.entry
+    weight, sampler, sequence = terms.weight[e], terms.sampler[e], terms.sequence[e]
+    old, mask = logp.detach() if terms.old is None else terms.old[e], torch.ones_like(logp)
+    loss = LOSSES[actor.policy_loss.loss_mode]
+    policy, clipped = loss(logp, old, terms.advantage[e], mask, sequences=sequence, **clip_options(actor))
+    if algorithm.rollout_is is not None:
+        cap = algorithm.rollout_is_threshold
+        trust, drift = importance_weights(old, sampler, mask, algorithm.rollout_is, cap, sequence)
+        policy = policy * trust
+        sums["importance"] += (weight * trust).sum()
+        sums["importance_capped"] += drift["capped"] * weight.sum()
+    total = (weight * policy).sum()
+    if actor.entropy_coeff:
+        total = total - actor.entropy_coeff * (weight * entropy).sum()
+    if actor.use_kl_loss:
+        if divergence is None:
+            assert terms.reference is not None
+            divergence = KL[actor.kl_loss_type](logp, terms.reference[e])
+        distance = (weight * divergence).sum()
+        total = total + actor.kl_loss_coef * distance
+        sums["kl"] += distance.detach()
+    with torch.no_grad():
+        sums["policy_loss"] += (weight * policy).sum()
+        sums["entropy"] += (weight * entropy).sum()
+        sums["clip_fraction"] += (weight * clipped).sum()
+        sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
+        sums["share"] += weight.sum()
+    return total
+
+
+def clip_options(actor: Actor) -> dict[str, float]:
+    """The clip range of a policy loss; clip_ratio sets both sides unless they are given."""
+    low, high = actor.clip_ratio_low, actor.clip_ratio_high
+    return {
+        "clip_ratio_low": actor.clip_ratio if low is None else low,
+        "clip_ratio_high": actor.clip_ratio if high is None else high,
+        "clip_ratio_c": actor.clip_ratio_c,
     }
-    clip = Clip(
-        cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
-        cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
-        cfg.clip_ratio_c,
-    )
-
-    def loss(packed: Packed, logp: Tensor, entropy: Tensor) -> Tensor:
-        e = packed.entry
-        weight = terms.weight[e]
-        old = logp.detach() if terms.old is None else terms.old[e]
-        policy, clipped = ppo(logp, old, terms.advantage[e], clip)
-        total = (weight * policy).sum() - cfg.entropy_coeff * (weight * entropy).sum()
-        if terms.reference is not None:
-            divergence = (weight * KL[cfg.kl_loss_type](logp, terms.reference[e])).sum()
-            total = total + cfg.kl_loss_coef * divergence
-            sums["kl"] += divergence.detach()
-        with torch.no_grad():
-            sums["policy_loss"] += (weight * policy).sum()
-            sums["entropy"] += (weight * entropy).sum()
-            sums["clipped"] += (weight * clipped).sum()
-            sums["drift"] += (weight * (logp - terms.sampler[e]).abs()).sum()
-            sums["share"] += weight.sum()
-        return total
-
-    learner.backward(packs, loss, temperature)
-    made: dict[str, Any] = learner.step()
-    made["tokens_computed"] = float(sum(len(p.tokens) for p in packs))
-    share = float(sums.pop("share"))  # of the mini-batch's tokens that were computed: statistics are means over those
-    means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else share) for k, v in sums.items()}
-    return means | made

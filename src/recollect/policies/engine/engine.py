@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recollect.models.attention import focus, using
 from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Queries, kernel
+from recollect.policies.engine.modules import replace_modules
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
 from recollect.policies.engine.request import Request
@@ -59,10 +60,11 @@ class Engine:
         self.device = next(model.parameters()).device
         if self.device.type == "cpu":
             focus(model)
+            replace_modules(model)
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
-        self.kernel = kernel(model.dtype, self.device)
+        self.kernel = kernel("attend", model.dtype, self.device)
         self.stack = Stack(self.cache)
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
@@ -103,15 +105,18 @@ class Engine:
         """The model's weights have changed: forget every key and value computed with the old ones."""
         assert not self.busy, "weights may only change while nothing is being generated"
         self.version = version
-        self.free()
+        self._forget()
 
     def free(self) -> None:
         """Give the caches' memory back until the next request."""
         assert not self.busy, "caches can only be freed while nothing is being generated"
+        self._forget()
+        self.cache.free()
+
+    def _forget(self) -> None:
         self.scheduler.prefixes.clear()
         self.scheduler.reading.clear()
         self.stack = Stack(self.cache)
-        self.cache.free()
 
     @property
     def busy(self) -> bool:

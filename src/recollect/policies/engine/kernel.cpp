@@ -1,5 +1,6 @@
-// Attention of single tokens over what their rows share and own, for CPUs; see kernel.py, which compiles and calls it.
-// The queries that read one prefix with one key head are done together, so its keys and values are loaded once for all.
+// What the engine computes by itself on CPUs; kernel.py compiles and calls it.
+// Attention of single tokens over what their rows share and own: the queries that read one prefix with one key head are
+// done together, so its keys and values are loaded once for all. And small modules (modules.py), in one pass each.
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,6 +25,11 @@ static inline Floats load(const bfloat16* p) {
   return (Floats)(__builtin_convertvector(h, Words) << 16);
 }
 static inline void store(float* p, Floats v) { memcpy(p, &v, sizeof v); }
+static inline void store(bfloat16* p, Floats v) {  // to nearest, ties to even
+  Words w = (Words)v;
+  Halves h = __builtin_convertvector((w + 0x7fff + ((w >> 16) & 1)) >> 16, Halves);
+  memcpy(p, &h, sizeof h);
+}
 static inline float number(float x) { return x; }
 static inline float number(bfloat16 x) {
   uint32_t bits = (uint32_t)x.bits << 16;
@@ -32,7 +38,7 @@ static inline float number(bfloat16 x) {
   return f;
 }
 static inline void put(float* p, float x) { *p = x; }
-static inline void put(bfloat16* p, float x) {  // to nearest, ties to even
+static inline void put(bfloat16* p, float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   p->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -57,39 +63,50 @@ static inline Floats exponential(Floats x) {
 
 const int LANES = 16, TILE = 2 * LANES;  // floats per vector, tokens per tile
 
-// out[j][t] = q[j] . keys[:, t] for a whole number of tiles; keys are [dim, stride]
-template <class T, int Q>
-static void scores(const float* q, int64_t dim, const T* keys, int64_t stride, int64_t n, float* out, int64_t width) {
-  for (int64_t t = 0; t < n; t += TILE) {
-    Floats a[Q], b[Q];
-    for (int j = 0; j < Q; j++) a[j] = b[j] = (Floats){};
-    for (int64_t d = 0; d < dim; d++) {
-      Floats x = load(keys + d * stride + t), y = load(keys + d * stride + t + LANES);
-      for (int j = 0; j < Q; j++) {
-        a[j] += x * q[j * dim + d];
-        b[j] += y * q[j * dim + d];
+// out[j][t] = q[j] . keys[:, t] for a whole number of tiles; keys are [dim, stride]; W vectors at a time
+template <class T, int Q, int W>
+static int64_t scores(
+    const float* q, int64_t dim, const T* keys, int64_t stride, int64_t t, int64_t n, float* out, int64_t width) {
+  for (; t + W * LANES <= n; t += W * LANES) {
+    Floats sum[Q][W] = {};
+    for (int64_t d = 0; d < dim; d++)
+      for (int w = 0; w < W; w++) {
+        Floats x = load(keys + d * stride + t + w * LANES);
+        for (int j = 0; j < Q; j++) sum[j][w] += x * q[j * dim + d];
       }
-    }
-    for (int j = 0; j < Q; j++) store(out + j * width + t, a[j]), store(out + j * width + t + LANES, b[j]);
+    for (int j = 0; j < Q; j++)
+      for (int w = 0; w < W; w++) store(out + j * width + t + w * LANES, sum[j][w]);
   }
+  return t;
 }
 
 // out[j] += sum over t of weights[j][t] * values[t]; values are [tokens, dim]
-template <class T, int Q>
-static void mix(const float* weights, int64_t width, const T* values, int64_t n, int64_t dim, float* out) {
-  int64_t d = 0;
-  for (; d + 2 * LANES <= dim; d += 2 * LANES) {
-    Floats a[Q], b[Q];
-    for (int j = 0; j < Q; j++) a[j] = load(out + j * dim + d), b[j] = load(out + j * dim + d + LANES);
-    for (int64_t t = 0; t < n; t++) {
-      Floats x = load(values + t * dim + d), y = load(values + t * dim + d + LANES);
-      for (int j = 0; j < Q; j++) {
-        a[j] += x * weights[j * width + t];
-        b[j] += y * weights[j * width + t];
+template <class T, int Q, int W>
+static int64_t mix(const float* weights, int64_t width, const T* values, int64_t n, int64_t dim, int64_t d, float* out) {
+  for (; d + W * LANES <= dim; d += W * LANES) {
+    Floats sum[Q][W] = {};
+    for (int64_t t = 0; t < n; t++)
+      for (int w = 0; w < W; w++) {
+        Floats x = load(values + t * dim + d + w * LANES);
+        for (int j = 0; j < Q; j++) sum[j][w] += x * weights[j * width + t];
       }
-    }
-    for (int j = 0; j < Q; j++) store(out + j * dim + d, a[j]), store(out + j * dim + d + LANES, b[j]);
+    for (int j = 0; j < Q; j++)
+      for (int w = 0; w < W; w++) store(out + j * dim + d + w * LANES, load(out + j * dim + d + w * LANES) + sum[j][w]);
   }
+  return d;
+}
+
+template <class T, int Q>
+static void all_scores(const float* q, int64_t dim, const T* keys, int64_t stride, int64_t n, float* out, int64_t width) {
+  const int wide = Q > 4 ? 2 : Q > 2 ? 4 : 8;  // as many sums as registers hold
+  int64_t t = scores<T, Q, wide>(q, dim, keys, stride, 0, n, out, width);
+  scores<T, Q, 2>(q, dim, keys, stride, t, n, out, width);
+}
+
+template <class T, int Q>
+static void all_mixed(const float* weights, int64_t width, const T* values, int64_t n, int64_t dim, float* out) {
+  int64_t d = mix<T, Q, (Q > 4 ? 2 : 4)>(weights, width, values, n, dim, 0, out);
+  d = mix<T, Q, 1>(weights, width, values, n, dim, d, out);
   for (; d < dim; d++)
     for (int j = 0; j < Q; j++)
       for (int64_t t = 0; t < n; t++) out[j * dim + d] += number(values[t * dim + d]) * weights[j * width + t];
@@ -181,22 +198,22 @@ static void attend(const Job& job, int64_t task, int64_t h, float* room) {
   memset(out, 0, count * dim * sizeof(float));
   const int64_t size = job.room[task] * dim * job.kv;  // of one prefix's keys of one layer
   const T* prefix = (const T*)job.base[task] + 2 * job.layer * size + h * job.room[task] * dim;
-#define SHARED(Q) scores<T, Q>(q + j * dim, dim, prefix, job.room[task], gap, s + j * width, width)
+#define SHARED(Q) all_scores<T, Q>(q + j * dim, dim, prefix, job.room[task], gap, s + j * width, width)
   if (shared) PASSES(SHARED, count)
   for (int64_t r = 0; r < rows; r++) {
     const int64_t n = job.own[first + r];
     const T* keys = (const T*)job.keys + (job.row[first + r] * job.kv + h) * dim * job.capacity;
     float *mine = q + r * per * dim, *here = s + r * per * width + gap;
-#define OWN(Q) scores<T, Q>(mine + j * dim, dim, keys, job.capacity, tiles(n), here + j * width, width)
+#define OWN(Q) all_scores<T, Q>(mine + j * dim, dim, keys, job.capacity, tiles(n), here + j * width, width)
     PASSES(OWN, per)
     for (int64_t j = 0; j < per; j++) softmax(job, s + (r * per + j) * width, job.shared[first + r], gap, n);
   }
-#define MIX(Q) mix<T, Q>(s + j * width, width, prefix + size, shared, dim, out + j * dim)
+#define MIX(Q) all_mixed<T, Q>(s + j * width, width, prefix + size, shared, dim, out + j * dim)
   if (shared) PASSES(MIX, count)
   for (int64_t r = 0; r < rows; r++) {
     const T* values = (const T*)job.values + (job.row[first + r] * job.kv + h) * dim * job.capacity;
     float *here = s + r * per * width + gap, *mine = out + r * per * dim;
-#define MIX_OWN(Q) mix<T, Q>(here + j * width, width, values, job.own[first + r], dim, mine + j * dim)
+#define MIX_OWN(Q) all_mixed<T, Q>(here + j * width, width, values, job.own[first + r], dim, mine + j * dim)
     PASSES(MIX_OWN, per)
   }
   for (int64_t j = 0; j < count; j++) {
@@ -227,5 +244,47 @@ static void run(const Job& job) {
   }
 }
 
-extern "C" void attend_float32(const Job* job) { run<float>(*job); }
-extern "C" void attend_bfloat16(const Job* job) { run<bfloat16>(*job); }
+// x / rms(x) * weight; `late`: the weight is 1 + weight and the rounding comes after it
+template <class T>
+static void norm(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float eps, int64_t late) {
+#pragma omp parallel for if (rows * dim > 1 << 14)
+  for (int64_t r = 0; r < rows; r++) {
+    const T* from = x + r * dim;
+    T* to = out + r * dim;
+    Floats squares = {};
+    for (int64_t d = 0; d < dim; d += LANES) squares += load(from + d) * load(from + d);
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += squares[i];
+    const float factor = 1 / sqrtf(sum / dim + eps);
+    for (int64_t d = 0; d < dim; d += LANES) {
+      Floats y = load(from + d) * factor;
+      if (late) {
+        store(to + d, y * (load(weight + d) + 1.0f));
+      } else {
+        store(to + d, y);
+        store(to + d, load(to + d) * load(weight + d));
+      }
+    }
+  }
+}
+
+// gate becomes silu(gate) * up
+template <class T>
+static void gated(T* gate, const T* up, int64_t n) {
+#pragma omp parallel for if (n > 1 << 14)
+  for (int64_t i = 0; i < n; i += LANES) {
+    Floats x = load(gate + i), size = x < 0.0f ? x : -x, e = exponential(size);
+    store(gate + i, x * (x < 0.0f ? e : (Floats){} + 1.0f) / (e + 1.0f));
+    store(gate + i, load(gate + i) * load(up + i));
+  }
+}
+
+#define EXPORT(T, name)                                                                                        \
+  extern "C" void attend_##name(const Job* job) { run<T>(*job); }                                              \
+  extern "C" void gated_##name(T* gate, const T* up, int64_t n) { gated<T>(gate, up, n); }                     \
+  extern "C" void norm_##name(                                                                                 \
+      const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float eps, int64_t late) {               \
+    norm<T>(x, weight, out, rows, dim, eps, late);                                                             \
+  }
+EXPORT(float, float32)
+EXPORT(bfloat16, bfloat16)

@@ -1,4 +1,4 @@
-"""The compiled attention of the engine's rows on CPUs: compiled once by the machine's own compiler, then reused.
+"""The engine's own attention on CPUs: compiled once by the machine's own compiler, then reused.
 
 A step of a small model is many small operations; this does a layer's attention over rows and shared prefixes in one,
 without masks, padding or copies. Where there is no compiler the engine uses the operations of torch (rows.py).
@@ -30,7 +30,13 @@ from recollect.policies.engine.rows import Cache
 SOURCE = Path(__file__).with_name("kernel.cpp")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-fopenmp")
 TASK = 16  # queries done together, at most
-_DTYPES = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}
+_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+_ARGUMENTS = {
+    "attend": [_POINTER],
+    "norm": [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER, ctypes.c_float, _INTEGER],
+    "gated": [_POINTER, _POINTER, _INTEGER],
+}
 _NUMBERS = "heads kv dim layer slots capacity tasks window"
 _POINTERS = "q k v out keys values"
 _ARRAYS = "slot spot into task row own shared place base room"
@@ -48,10 +54,15 @@ class Job(ctypes.Structure):
     )
 
 
-def kernel(dtype: torch.dtype, device: torch.device) -> Any | None:
-    """The compiled function for rows of this kind, or None where there is none."""
+@functools.cache
+def kernel(name: str, dtype: torch.dtype, device: torch.device) -> Any | None:
+    """A compiled function for numbers of this kind, or None where there is none."""
     library = _library() if device.type == "cpu" and dtype in _DTYPES else None
-    return library and getattr(library, _DTYPES[dtype])
+    if library is None:
+        return None
+    function = getattr(library, f"{name}_{_DTYPES[dtype]}")
+    function.argtypes, function.restype = _ARGUMENTS[name], None
+    return function
 
 
 @functools.cache
@@ -67,7 +78,7 @@ def _compiled(compiler: str) -> Path:
     """The library's file, made unless an equal one was made before on an equal machine."""
     openmp = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)  # share torch's threads
     key = [SOURCE.read_text(), *FLAGS, compiler, str(openmp), _processor()]
-    target = _folder() / f"attention-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
+    target = _folder() / f"kernel-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=target.parent) as work:
             run = functools.partial(subprocess.run, check=True, capture_output=True, timeout=60, cwd=work)

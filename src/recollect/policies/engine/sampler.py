@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
 FEW = 8192  # ids of a vocabulary that is summed up in one go
 BLOCK = 256  # ids of a larger one that are summed up together
 

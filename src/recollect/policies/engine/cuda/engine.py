@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,11 +36,20 @@ class Flight:
 class CudaEngine(Engine):
     """Continuous batching under CUDA graphs."""
 
-    def __init__(self, model: Any, decode: Callable[..., str], max_rows: int = 256, *args: Any, **more: Any) -> None:
-        super().__init__(model, decode, max_rows, *args, **more)
+    def __init__(
+        self,
+        model: Any,
+        decode: Callable[..., str],
+        max_rows: int = 256,
+        max_batched_tokens: int = 8192,
+        prefix_cache_tokens: int = 262144,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
         self.cache.slots_first = max_rows
         self.rows = DeviceRows(max_rows, self.cache)
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
+        self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._graph_of = -1  # the making of the cache that the graphs were captured with
         self._pool: Any = None
         self._flight: Flight | None = None
@@ -135,7 +143,7 @@ class CudaEngine(Engine):
             ).logits[0]
         real = rows.reals[:, : rows.rows]
         noise = uniform(rows.noise, rows.count)
-        ids, logprobs = sample(logits, real[0].float(), real[1], rows.top_k, noise, plain, greedy)
+        ids, logprobs = self._sampler(logits, real[0].float(), real[1], rows.top_k, noise, plain, greedy)
         rows.advance(ids, logprobs)
 
     def _capture(self) -> None:

@@ -27,7 +27,8 @@ def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
 def _own(
     q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, o_ptr, l_ptr, scale, softcap, window,
     q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
-    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr,
+    SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """One row, one key head, one part of the row's own tokens; the first part also stores the new token."""
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -79,7 +80,8 @@ def _own(
 def _shared(
     q_ptr, base_ptr, room_ptr, reader_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, scale, softcap, window,
     q_head, q_row, heads, kv, layer, first_split, most, S, BLOCKS, ALL,
-    G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """One prefix, some of its readers, one key head, one part of the prefix."""
     group, block = tl.program_id(0) // BLOCKS, tl.program_id(0) % BLOCKS
@@ -137,8 +139,8 @@ def _merge(
     i = tl.program_id(0)
     s, d = tl.arange(0, P), tl.arange(0, DP)
     parts = tl.where(tl.load(shared_ptr + i // heads) > 0, ALL, OWN)
-    l = tl.load(l_ptr + i * ALL + s, mask=s < parts, other=float("-inf"))
-    w = tl.exp2(l - tl.max(l, 0))
+    weight = tl.load(l_ptr + i * ALL + s, mask=s < parts, other=float("-inf"))
+    w = tl.exp2(weight - tl.max(weight, 0))
     there = (s[:, None] < parts) & (d[None, :] < D)
     o = tl.load(o_ptr + (i * ALL + s)[:, None] * D + d[None, :], mask=there, other=0.0)
     merged = tl.sum(o * w[:, None], 0) / tl.sum(w, 0)

@@ -18,29 +18,37 @@ SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # called 
 class First(nn.Linear):
     """The first of some projections: it computes all of them."""
 
+    fused_weight: Tensor
+    fused_bias: Tensor | None
+    sizes: list[int]
+    made: dict[str, Any]
+
     def forward(self, x: Tensor) -> Tensor:
-        made = F.linear(x, self.fused_weight, self.fused_bias).split(self.sizes, -1)  # type: ignore[arg-type]
-        self.made["all"] = made  # type: ignore[index, operator]
-        return made[0]
+        found = F.linear(x, self.fused_weight, self.fused_bias).split(self.sizes, -1)
+        self.made["all"] = found
+        return found[0]
 
 
 class Next(nn.Linear):
     """A later one: its part has been computed."""
 
+    made: dict[str, Any]
+    part: int
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.made["all"][self.part]  # type: ignore[index, operator]
+        return self.made["all"][self.part]
 
 
 def fuse(model: nn.Module) -> None:
     """Compute sibling projections as one product, wherever they are plain linear layers."""
     for owner in model.modules():
         for names in SIBLINGS:
-            parts = [getattr(owner, name, None) for name in names]
+            parts: list[Any] = [getattr(owner, name, None) for name in names]
             if all(type(p) is nn.Linear for p in parts):
-                _fuse(parts)  # type: ignore[arg-type]
+                _fuse(parts)
 
 
-def _fuse(parts: list[nn.Linear]) -> None:
+def _fuse(parts: list[Any]) -> None:
     biases = [p.bias for p in parts]
     if any((b is None) != (biases[0] is None) for b in biases):
         return
@@ -54,10 +62,10 @@ def _fuse(parts: list[nn.Linear]) -> None:
         if bias is not None:
             part.bias.data = bias[start:end]
         part.__class__ = Next if index else First
-        part.made, part.part = made, index  # type: ignore[assignment]
+        part.made, part.part = made, index
         start = end
-    parts[0].fused_weight, parts[0].fused_bias = weight, bias  # type: ignore[assignment]
-    parts[0].sizes = [p.out_features for p in parts]  # type: ignore[assignment]
+    parts[0].fused_weight, parts[0].fused_bias = weight, bias
+    parts[0].sizes = [p.out_features for p in parts]
 
 
 def compile_layers(model: nn.Module) -> None:

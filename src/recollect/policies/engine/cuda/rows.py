@@ -36,7 +36,6 @@ class DeviceRows:
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
         self.readers: Tensor | None = None
         self.rows = 0
-        self._layer = 0
         self._numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64).pin_memory()
         self._reals = torch.zeros(2, size, dtype=torch.float64).pin_memory()
 
@@ -102,14 +101,11 @@ class DeviceRows:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         """One layer's attention (see recollect.models.attention)."""
-        keys, values = (x[layer].transpose(2, 3) if x is self.cache.keys else x[layer] for x in self._stores())
+        keys, values = self.cache.keys[layer].transpose(2, 3), self.cache.values[layer]
         return decode(
             q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms, layer,
             scale, window, softcap,
         )  # fmt: skip
-
-    def _stores(self) -> tuple[list[Tensor], list[Tensor]]:
-        return self.cache.keys, self.cache.values
 
     def advance(self, ids: Tensor, logprobs: Tensor) -> None:
         """Take in what was sampled: the next step starts from it."""

@@ -1,0 +1,67 @@
+"""What the columns of a data row mean: the question, the messages before it, the accepted answers.
+
+A key that the user names is the only one that is looked at. Only where the default is kept do its usual other names
+count, so that a mistyped key is an error and not another column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recollect.types import BadInput
+
+QUESTION, ANSWER = "question", "answer"  # the defaults of data.prompt_key and data.answer_key
+QUESTION_NAMES = ("question", "prompt", "instruction", "problem", "messages")
+ANSWER_NAMES = ("answer", "answers", "golden_answers")
+
+
+def question_of(row: Mapping[str, Any], key: str) -> str | None:
+    """The text that forms the first message; of a list of messages the last one of the user."""
+    value = _prompt(row, key)
+    if _is_list(value):
+        asked = [m["content"] for m in messages_of(row, key) if m["role"] == "user"]
+        value = asked[-1] if asked else None
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def messages_of(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
+    """The messages of a prompt that is a list of them, up to the user's last; none for a plain text."""
+    value = _prompt(row, key)
+    if not _is_list(value) or not all(isinstance(m, Mapping) for m in value):
+        return []
+    messages = [{"role": str(m.get("role", "user")), "content": _text(m.get("content"))} for m in value]
+    while messages and messages[-1]["role"] != "user":
+        messages.pop()
+    return messages
+
+
+def accepted_answers(row: Mapping[str, Any], key: str, place: str) -> list[str]:
+    """The answers that count as right, without blank ones."""
+    truth: Any = next((row[k] for k in (ANSWER_NAMES if key == ANSWER else (key,)) if row.get(k) is not None), None)
+    if truth is None and key == ANSWER and isinstance(row.get("reward_model"), Mapping):
+        truth = row["reward_model"].get("ground_truth")
+    if isinstance(truth, Mapping):
+        if "target" not in truth:
+            raise BadInput(
+                f"{place}: the accepted answer is an object with {', '.join(truth)}; expected text or a list"
+            )
+        truth = truth["target"]
+    answers = list(truth) if _is_list(truth) else [truth]
+    return [str(a) for a in answers if a is not None and str(a).strip()]
+
+
+def _prompt(row: Mapping[str, Any], key: str) -> Any:
+    names = QUESTION_NAMES if key == QUESTION else (key,)
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _text(content: Any) -> str:
+    """A message's text, also where it is a list of parts."""
+    if _is_list(content):
+        return "".join(str(p.get("text", "")) for p in content if isinstance(p, Mapping))
+    return content if isinstance(content, str) else ""
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

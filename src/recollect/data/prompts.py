@@ -1,0 +1,109 @@
+"""The first prompt of an agent that converses, and what happens to one that is too long.
+
+`data.max_prompt_length` counts the whole rendered prompt. Training tasks over it are left out where
+`data.filter_overlong_prompts` says so; otherwise `data.truncation` refuses them or cuts the question's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.data.columns import messages_of
+from recollect.types import BadInput, Message, Task
+
+CONVERSING = ("chat", "hf", "react", "code")  # agents whose first prompt is the question
+
+
+def first_messages(task: Task, cfg: Config) -> list[Message]:
+    """The system prompt if there is one, what the data row says before the question, and the question."""
+    system = cfg.agent.system_prompt
+    earlier = [Message(m["role"], m["content"]) for m in messages_of(task.fields, cfg.data.prompt_key)[:-1]]
+    if system:
+        earlier = [Message("system", system), *(m for m in earlier if m.role != "system")]
+    return [*earlier, Message("user", task.question)]
+
+
+def fitted(messages: Sequence[Message], renderer: Renderer, limit: int, truncation: str) -> list[Message]:
+    """The messages, with the last one cut so that the rendered prompt has at most ``limit`` tokens."""
+    length = len(renderer.prompt(messages))
+    if length <= limit:
+        return list(messages)
+    if truncation == "error":
+        raise ValueError(too_long(length, limit))
+    *earlier, last = messages
+    spans = renderer.spans(last.content)
+    keep = limit - (length - len(spans))
+    while keep > 0:
+        cut = [*earlier, Message(last.role, shortened(last.content, spans, keep, truncation))]
+        if (over := len(renderer.prompt(cut)) - limit) <= 0:  # tokens may merge differently at a cut
+            return cut
+        keep -= over
+    raise ValueError(f"{too_long(length, limit)}, and what stands around the question fills that alone")
+
+
+def shortened(text: str, spans: Sequence[Sequence[int]], keep: int, truncation: str) -> str:
+    """``keep`` tokens of a text: its end (left is cut), its beginning (right), or both ends (center)."""
+    if keep >= len(spans):
+        return text
+    head = {"left": 0, "right": keep, "center": (keep + 1) // 2}[truncation]
+    tail = keep - head
+    end = spans[head - 1][1] if head else 0
+    start = max(end, spans[len(spans) - tail][0]) if tail else len(text)
+    return text[:end] + text[start:]
+
+
+def too_long(length: int, limit: int) -> str:
+    """What is said about a prompt that is not cut."""
+    return (
+        f"the prompt has {length} tokens, more than data.max_prompt_length={limit} (data.truncation=left, right or "
+        "center cuts it, data.filter_overlong_prompts=True leaves such training tasks out)"
+    )
+
+
+def within_limits(tasks: Sequence[Task], cfg: Config, training: bool, say: Callable[[str], None]) -> list[Task]:
+    """The tasks that may be asked: overlong training tasks are left out, or overlong tasks refused, if so configured.
+
+    Only agents that converse from the question have this limit; a recurrent agent has limits of its own.
+    """
+    data, leave_out = cfg.data, training and cfg.data.filter_overlong_prompts
+    if cfg.agent.agent_type not in CONVERSING or not (leave_out or data.truncation == "error"):
+        return list(tasks)
+    renderer = _renderer(cfg)
+    lengths = [len(renderer.prompt(first_messages(task, cfg))) for task in tasks]
+    kept = [task for task, length in zip(tasks, lengths, strict=True) if length <= data.max_prompt_length]
+    if len(kept) == len(tasks):
+        return kept
+    if not leave_out:
+        i = next(i for i, length in enumerate(lengths) if length > data.max_prompt_length)
+        raise BadInput(f"{tasks[i].place or tasks[i].id}: {too_long(lengths[i], data.max_prompt_length)}")
+    say(
+        f"left out {len(tasks) - len(kept)} of {len(tasks)} training tasks: longer than {data.max_prompt_length} tokens"
+    )
+    if not kept:
+        raise BadInput(
+            f"all {len(tasks)} training tasks are longer than data.max_prompt_length={data.max_prompt_length}"
+        )
+    return kept
+
+
+def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) -> str:
+    """What is said when a question and its completion cannot fit the model's window; empty when they do."""
+    length = min(len(renderer.prompt(first_messages(Task("", question), cfg))), cfg.data.max_prompt_length)
+    need = length + cfg.data.max_response_length
+    if need <= window:
+        return ""
+    return (
+        f"the model's window of {window} tokens is too small: prompt {length} + data.max_response_length "
+        f"{cfg.data.max_response_length} = {need}; lower data.max_response_length or data.max_prompt_length"
+    )
+
+
+def _renderer(cfg: Config) -> Renderer:
+    """The policy's own tokens, which only this limit needs before the model is loaded."""
+    from recollect.models.load import EMBEDDED, load_tokenizer
+    from recollect.models.tiny import SCRATCH
+
+    path = cfg.actor_rollout_ref.model.path
+    return Renderer(load_tokenizer(EMBEDDED if path in SCRATCH else path, cfg.agent.template))

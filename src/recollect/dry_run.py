@@ -1,0 +1,166 @@
+"""`recollect train --dry-run`: look at all that a run needs and say what it will take. Nothing is started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.agents import AGENTS
+from recollect.chat import Renderer
+from recollect.check import TOOL_AGENTS, TOOLS
+from recollect.config import Config
+from recollect.console import Console
+from recollect.data.tasks import TaskStream, held_out
+from recollect.models.load import EMBEDDED, context_window, load_tokenizer, model_path
+from recollect.models.tiny import SCRATCH
+from recollect.notes import notes
+from recollect.plugins import find
+from recollect.predict import Need, Tokens, memory, model_config, tokens
+from recollect.rewards import find_reward
+from recollect.run import Run
+from recollect.train.device import pick_device
+from recollect.train.setup import check_window
+from recollect.types import BadInput, Task
+
+ROLES = {"recurrent": ["memory", "qa"], "chat": ["agent"], **{name: ["agent"] for name in TOOL_AGENTS}}
+
+
+def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
+    """Check files, model, names and the run directory; print and return what a step takes. Raises BadInput."""
+    cfg = deepcopy(cfg)
+    pick_device(cfg.trainer.device)
+    _names(cfg)
+    stream, val = TaskStream(cfg, console.say), held_out(cfg)
+    steps = cfg.trainer.total_training_steps = stream.steps()
+    run = Run.usable(cfg)
+    _resume(cfg)
+    tasks = [*stream.take(0), *stream.rows]
+    renderer = _model(cfg, [*tasks, *val])
+    made = tokens(cfg, tasks, renderer)
+    needs = memory(cfg, made)
+    found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
+    _show(cfg, found, needs, console)
+    return found
+
+
+def _names(cfg: Config) -> None:
+    """Agent, tools and reward by name, as a run would find them."""
+    agent = cfg.agent
+    if agent.agent_type not in TOOL_AGENTS:
+        find(agent.agent_type, AGENTS, "agent.agent_type")
+    find_reward(agent.reward_name)
+    for tool in agent.tools:
+        if tool not in TOOLS:
+            find(tool, {}, "agent.tools")
+
+
+def _resume(cfg: Config) -> None:
+    path = cfg.trainer.resume_from_path
+    if path and not Path(path).expanduser().is_dir():
+        raise BadInput(f"trainer.resume_from_path={path}: there is no checkpoint")
+
+
+def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
+    """The tokenizer's renderer, once configuration, weights, tokenizer and window are known to be fine."""
+    path = cfg.actor_rollout_ref.model.path
+    scratch = path in SCRATCH
+    folder = None if scratch else Path(model_path(path))
+    if folder and folder.is_dir() and not any(p.suffix in (".safetensors", ".bin") for p in folder.iterdir()):
+        raise BadInput(f"{path} holds no weights (*.safetensors)")
+    renderer = Renderer(load_tokenizer(EMBEDDED if scratch else path, cfg.agent.template))
+    question = max((t.question for t in tasks), key=len, default="")
+    check_window(cfg, renderer, context_window(model_config(path)), question)
+    return renderer
+
+
+def _summary(
+    cfg: Config, run: Run, steps: int, training: int, val: int, made: Tokens, needs: Sequence[Need]
+) -> dict[str, Any]:
+    batch, actor = cfg.data.train_batch_size, cfg.actor_rollout_ref.actor
+    return {
+        "run": str(run.path),
+        "steps": steps,
+        "updates_per_step": batch // (actor.ppo_mini_batch_size or batch) * actor.ppo_epochs,
+        "training_tasks": training or None,
+        "held_out_tasks": val,
+        "turns": made.turns,
+        "tokens_per_step": made.per_step(cfg),
+        "longest_turn": made.longest,
+        "memory": {n.part: n.total for n in needs},
+        "memory_total": sum(n.total for n in needs),
+        "roles": dict.fromkeys(ROLES.get(cfg.agent.agent_type, ["*"]), cfg.actor_rollout_ref.model.path),
+        "reward": cfg.agent.reward_name,
+    }
+
+
+def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console) -> None:
+    if console.quiet:
+        print(json.dumps(found))
+        return
+    per_step, rollout = found["tokens_per_step"], cfg.actor_rollout_ref.rollout
+    own = "" if cfg.agent.agent_type in ROLES else " at least (an agent of your own; one is assumed)"
+    most = "at most " if cfg.agent.agent_type in TOOL_AGENTS else ""
+    data = f"{found['training_tasks']:,} training tasks" if found["training_tasks"] else "made-up documents"
+    rows = [
+        ("run", found["run"]),
+        ("data", f"{data}, {found['held_out_tasks']:,} held out"),
+        ("steps", f"{found['steps']:,}, updates in each: {found['updates_per_step']}"),
+        (
+            "per step",
+            f"{cfg.data.train_batch_size} tasks × {rollout.n} samples = {per_step['trajectories']:,} trajectories",
+        ),
+        ("turns", f"{most}{found['turns']:.1f} per trajectory{own}"),
+        ("prompts", f"about {per_step['prompt']:,} tokens per step; what samples of a task share is computed once"),
+        ("sampled", f"at most {per_step['sampled']:,} tokens per step; the longest turn has {found['longest_turn']:,}"),
+    ]
+    console.table("What a step takes", ("", ""), rows)
+    console.table("Who plays what", ("role", "bound to"), list(_bindings(cfg)))
+    header = ("part", "bound to", "weights", "gradients", "moments", "cache")
+    table = [(n.part, n.bound_to, *map(size, (n.weights, n.gradients, n.moments, n.cache))) for n in needs]
+    total = found["memory_total"]
+    console.table(f"Memory, without activations: {size(total)}", header, table)
+    for line in [*notes(cfg), *_warnings(cfg, total)]:
+        console.say(line)
+    console.say("everything is there; nothing was started")
+
+
+def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:
+    kind, model = cfg.agent.agent_type, cfg.actor_rollout_ref.model.path
+    for role in ROLES.get(kind, ["*"]):
+        yield role, f"{model}, sampled by the engine of this process, trained with {cfg.algorithm.adv_estimator}"
+    if cfg.agent.tools:
+        yield "tools", ", ".join(cfg.agent.tools)
+    at_once = "one after another" if cfg.reward_model.reward_manager == "naive" else "many at once"
+    yield "reward", f"{cfg.agent.reward_name}, {at_once}"
+
+
+def _warnings(cfg: Config, need: int) -> Iterator[str]:
+    if cfg.agent.agent_type in TOOL_AGENTS:
+        yield f"agent.agent_type={cfg.agent.agent_type} is checked here, but cannot be trained yet"
+    for name in cfg.trainer.logger:
+        if name not in ("console", "jsonl") and find_spec(name) is None:
+            yield f"trainer.logger: {name} is not installed; the run goes on without it"
+    have = _memory_here(cfg)
+    if need > have:
+        yield f"this is more than the {size(have)} of {pick_device(cfg.trainer.device)} here"
+
+
+def _memory_here(cfg: Config) -> int:
+    if pick_device(cfg.trainer.device) == "cuda":
+        return int(torch.cuda.mem_get_info()[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B" if count else "–"

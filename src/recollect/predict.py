@@ -1,0 +1,155 @@
+"""What a run will need, estimated before it starts: tokens per step from the data, memory from the model's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+import torch
+
+from recollect.agents.prompts import answer_prompt, update_prompt
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.data.documents import centre_cut, sections
+from recollect.data.prompts import CONVERSING, first_messages
+from recollect.models.load import EMBEDDED, load_config, load_tokenizer
+from recollect.models.tiny import SCRATCH, tiny_config
+from recollect.session import token_offsets
+from recollect.train.device import pick_device, pick_dtype
+from recollect.types import Message, Task
+
+LOOKED_AT = 16  # tasks whose tokens are counted
+FLOAT = 4  # bytes of a weight, a gradient and a moment in the learner
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model decides its memory."""
+
+    parameters: int
+    adapter: int  # parameters of its LoRA adapter; 0: all weights are trained
+    cached: int  # numbers that a token keeps in the cache
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Means over tasks; what is sampled is counted up to its limits."""
+
+    turns: float
+    prompt: float  # per trajectory, over all turns
+    response: float
+    longest: int  # tokens of the longest turn, prompt and completion
+
+    def per_step(self, cfg: Config) -> dict[str, int]:
+        """Tokens that a step reads and samples."""
+        count = cfg.data.train_batch_size * cfg.actor_rollout_ref.rollout.n
+        return {"trajectories": count, "prompt": round(count * self.prompt), "sampled": round(count * self.response)}
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a part of the run needs."""
+
+    part: str
+    bound_to: str
+    weights: int = 0
+    gradients: int = 0
+    moments: int = 0
+    cache: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.moments + self.cache
+
+
+def model_config(path: str) -> Any:
+    """The transformers configuration of a model that is on disk or made anew."""
+    return tiny_config(load_tokenizer(EMBEDDED), *SCRATCH[path]) if path in SCRATCH else load_config(path)
+
+
+def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
+    """A model's shape, from its configuration alone; no weights are read."""
+    from transformers import AutoModelForCausalLM
+
+    config = model_config(path)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    linear = [
+        (name, m)
+        for name, m in model.named_modules()
+        if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()
+    ]
+    chosen = [m for name, m in linear if "all-linear" in targets or name.rsplit(".", 1)[-1] in targets]
+    adapter = sum(lora_rank * (m.in_features + m.out_features) for m in chosen)
+    return Shape(sum(p.numel() for p in model.parameters()), adapter, 2 * config.num_hidden_layers * heads * dim)
+
+
+def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
+    """Tokens of a trajectory, from the first tasks of the data."""
+    kind = cfg.agent.agent_type
+    look = _recurrent if kind == "recurrent" else _conversation
+    found = [look(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
+    turns, prompt, response = (mean(row[i] for row in found) for i in range(3))
+    return Tokens(turns, prompt, response, max(row[3] for row in found))
+
+
+def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    limits = cfg.recurrent.memory.config
+    offsets = lambda text: token_offsets(renderer.tokenizer, text)
+    parts = centre_cut(sections(task.context, offsets, limits.chunk_size, limits.split), limits.max_chunks)
+    chunks = [len(renderer.encode(part)) for part in parts]
+    asked = lambda text: len(renderer.prompt([Message("user", text)]))
+    update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
+    answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
+    memories = max(0, len(chunks) - 1) * limits.max_memorization_length
+    response = len(chunks) * limits.max_memorization_length + limits.max_final_response_length
+    longest = max(
+        update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
+    )
+    return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
+
+
+def _conversation(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    turns = 1 if cfg.agent.agent_type == "chat" or cfg.agent.agent_type not in CONVERSING else cfg.agent.max_turns
+    first = min(len(renderer.prompt(first_messages(task, cfg))), cfg.data.max_prompt_length)
+    said = cfg.data.max_response_length
+    return turns, turns * first + said * turns * (turns - 1) // 2, turns * said, first + turns * said
+
+
+def memory(cfg: Config, made: Tokens) -> list[Need]:
+    """What each part of the run is bound to, and the bytes it needs at most, activations not counted."""
+    policy, path = cfg.actor_rollout_ref, cfg.actor_rollout_ref.model.path
+    device = pick_device(cfg.trainer.device)
+    rank = policy.model.lora_rank
+    actor = shape(path, rank, policy.model.target_modules)
+    needs = [_trained("actor", f"{path}, float32 on {device}" + (f", LoRA rank {rank}" if rank else ""), actor)]
+    dtype = pick_dtype(policy.rollout.dtype, device)
+    copied = 0 if dtype == torch.float32 else actor.parameters * dtype.itemsize
+    rows = min(policy.rollout.max_num_seqs, cfg.data.train_batch_size * policy.rollout.n)
+    held = rows * made.longest + min(policy.rollout.prefix_cache_tokens, made.per_step(cfg)["prompt"])
+    what = f"{'a copy' if copied else 'the weights'} of the actor, {str(dtype).removeprefix('torch.')} on {device}"
+    needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
+    if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
+        frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
+        needs.append(Need("reference", frozen, 0 if rank else actor.parameters * FLOAT))
+    if cfg.algorithm.adv_estimator == "gae":
+        needs.append(_critic(cfg, device))
+    return needs
+
+
+def _critic(cfg: Config, device: str) -> Need:
+    model = cfg.critic.model
+    if model.share_actor:
+        return Need("critic", "a value head on the actor")
+    found = shape(model.path, model.lora_rank, model.target_modules)
+    return _trained("critic", f"{model.path}, float32 on {device}, with a value head", found)
+
+
+def _trained(part: str, bound_to: str, found: Shape) -> Need:
+    trained = found.adapter or found.parameters
+    weights = (found.parameters + found.adapter) * FLOAT
+    return Need(part, bound_to, weights, trained * FLOAT, trained * 2 * FLOAT)

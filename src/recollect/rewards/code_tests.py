@@ -1,0 +1,245 @@
+"""Tests of a programming task, and how a program is run against them.
+
+Two styles: text in and text out, and assertions. What a program is compared with stays here, outside the sandbox: of an
+assertion ``call == value`` the program sees only the call and says what it gives. A program that exits early, prints
+what it likes or returns objects that equal everything gains nothing by it. An assertion of another form is decided
+inside, and proven with a word that the program is not told before.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class InOut:
+    """One run with an input and the output it must have."""
+
+    stdin: str
+    stdout: str
+
+    def program(self, code: str) -> tuple[str, str]:
+        """The program to run, and its input."""
+        return code, self.stdin
+
+    def passed(self, status: int, out: str) -> int:
+        """1 when it ended well and wrote the output; white space at the ends of lines and of the text is ignored."""
+        return int(status == 0 and _lines(out) == _lines(self.stdout))
+
+
+@dataclass(frozen=True)
+class Script:
+    """Assertions that are run one after another in one process."""
+
+    steps: tuple[tuple[str, str, Any], ...]  # (kind, source, expected): kind is setup, value or check
+    word: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def count(self) -> int:
+        """How many of the steps are tests."""
+        return sum(kind != "setup" for kind, _, _ in self.steps)
+
+    def program(self, code: str) -> tuple[str, str]:
+        """The program to run, and its input: the words that prove checks."""
+        steps = [(kind, source) for kind, source, _ in self.steps]
+        words = "".join(f"{self.word}{i}\n" for i, (kind, _, _) in enumerate(self.steps) if kind == "check")
+        return f"{_HARNESS}\n_harness({code!r}, {steps!r})\n", words
+
+    def passed(self, status: int, out: str) -> int:
+        """How many tests passed; the exit status does not matter, since every verdict was written when it was known."""
+        said: dict[int, str] = {}
+        for line in out.split("\n"):
+            mark, _, rest = line.partition(" ")
+            number, _, value = rest.partition(" ")
+            if mark == "@recollect" and number.isdigit() and int(number) not in said:
+                said[int(number)] = value
+        return sum(
+            i in said and (said[i] == f"{self.word}{i}" if kind == "check" else _same(said[i], expected))
+            for i, (kind, _, expected) in enumerate(self.steps)
+            if kind != "setup"
+        )
+
+
+@dataclass(frozen=True)
+class FromJSON:
+    """An expected value that JSON has no better way to write; alone in a list it may stand for itself."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Tests:
+    """All tests of a task."""
+
+    parts: tuple[InOut | Script, ...]
+
+    @property
+    def count(self) -> int:
+        """How many tests there are."""
+        return sum(p.count if isinstance(p, Script) else 1 for p in self.parts)
+
+
+def read_tests(row: Mapping[str, Any]) -> Tests:
+    """The tests of a data row.
+
+    Text in and out: ``inputs`` and ``outputs``, the same inside ``input_output`` (JSON), or ``tests`` with ``input``
+    and ``output``. Assertions: ``tests``, ``test_list`` or ``test`` (a text or a list), after ``test_setup_code`` and
+    ``test_imports``; a function ``check(candidate)`` is called with ``entry_point``.
+    """
+    pairs: Mapping[str, Any] = row
+    if row.get("input_output"):
+        pairs = json.loads(row["input_output"]) if isinstance(row["input_output"], str) else row["input_output"]
+    if pairs.get("inputs") is not None and pairs.get("outputs") is not None:
+        if pairs.get("fn_name"):
+            return _checked(_called(pairs["fn_name"], pairs["inputs"], pairs["outputs"]))
+        return _checked(_in_out(pairs["inputs"], pairs["outputs"]))
+    tests = next((row[k] for k in ("tests", "test_list", "test") if row.get(k)), None)
+    if tests is None:
+        raise ValueError(f"code_reward found no tests in the data row; it has {', '.join(row)}")
+    items: list[Any] = [tests] if isinstance(tests, str | Mapping) else list(tests)
+    if all(isinstance(t, Mapping) for t in items):
+        return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))
+    before = [*_texts(row.get("test_imports")), *_texts(row.get("test_setup_code"))]
+    return _checked([Script(tuple(_steps("\n".join([*before, *map(str, items)]), str(row.get("entry_point") or ""))))])
+
+
+def _texts(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or [])
+
+
+def _checked(parts: Sequence[InOut | Script]) -> Tests:
+    made = Tests(tuple(parts))
+    if made.count == 0:
+        raise ValueError("code_reward: the task's tests hold no assertion, and no input with an output")
+    return made
+
+
+def _in_out(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[InOut]:
+    if len(inputs) != len(outputs):
+        raise ValueError(f"code_reward: {len(inputs)} inputs, but {len(outputs)} outputs")
+    return [InOut(_stream(i), _stream(o)) for i, o in zip(inputs, outputs, strict=True)]
+
+
+def _stream(value: Any) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _called(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Script]:
+    calls = [f"{name}({', '.join(map(repr, arguments))})" for arguments in inputs]
+    return [Script(tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True)))]
+
+
+def _steps(source: str, entry_point: str) -> list[tuple[str, str, Any]]:
+    """Statements in order, each a test or what a test needs."""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError as error:
+        raise ValueError(f"code_reward: the task's tests are not Python: {error}") from None
+    steps: list[tuple[str, str, Any]] = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and entry_point and len(node.args.args) == 1:
+            steps.append(("setup", f"{node.args.args[0].arg} = {entry_point}", None))
+            steps += [_step(inner) for inner in node.body]
+        elif not (entry_point and ast.unparse(node) == f"check({entry_point})"):
+            steps.append(_step(node))
+    return steps
+
+
+def _step(node: ast.stmt) -> tuple[str, str, Any]:
+    if isinstance(node, ast.Assert):
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            for asked, wanted in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+                known, value = _literal(wanted)
+                if known and not _literal(asked)[0]:
+                    return "value", ast.unparse(asked), value
+        return "check", ast.unparse(node), None
+    holds = any(isinstance(n, ast.Assert) for n in ast.walk(node)) and not isinstance(
+        node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
+    )
+    return "check" if holds else "setup", ast.unparse(node), None
+
+
+def _literal(node: ast.expr) -> tuple[bool, Any]:
+    try:
+        return True, ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return False, None
+
+
+def _same(said: str, expected: Any) -> bool:
+    """Whether a program's value, written as a literal, equals the expected one."""
+    try:
+        value = ast.literal_eval(said)
+        if isinstance(expected, FromJSON):
+            plain = json.loads(json.dumps(value))  # tuples are lists there, and keys are texts
+            return bool(plain == expected.value or [plain] == expected.value)
+        return bool(value == expected)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+_HARNESS = """
+import os as _os
+def _harness(code, steps):
+    out, source = _os.fdopen(_os.dup(1), "w", encoding="utf-8"), _os.dup(0)
+    null = _os.open(_os.devnull, _os.O_RDWR)
+    _os.dup2(null, 0)
+    _os.dup2(null, 1)
+    def show(v, depth=0):
+        if depth > 50:
+            raise TypeError("too deep")
+        if v is None or v is True or v is False:
+            return repr(v)
+        if isinstance(v, float):
+            return float.__repr__(v) if v - v == 0 else "1e999" if v > 0 else "-1e999" if v < 0 else "None"
+        for kind in (int, str, bytes, complex):
+            if isinstance(v, kind):
+                return kind.__repr__(v)
+        if isinstance(v, dict):
+            return "{" + ", ".join(show(a, depth + 1) + ": " + show(b, depth + 1) for a, b in dict.items(v)) + "}"
+        for kind, start, end in ((list, "[", "]"), (tuple, "(", ")"), (set, "{", "}"), (frozenset, "{", "}")):
+            if isinstance(v, kind):
+                inner = "".join(show(x, depth + 1) + ", " for x in kind.__iter__(v))
+                return start + inner + end if inner or start != "{" else "set()"
+        return show(v.item(), depth + 1)
+    def word():
+        got = b""
+        while not got.endswith(b"\\n"):
+            more = _os.read(source, 1)
+            if not more:
+                break
+            got += more
+        return got.decode().strip()
+    space = {"__name__": "__main__"}
+    try:
+        exec(compile(code, "program", "exec"), space)
+    except BaseException:
+        return
+    for number, (kind, text) in enumerate(steps):
+        said = None
+        try:
+            if kind == "value":
+                said = show(eval(compile(text, "test", "eval"), space))
+            else:
+                exec(compile(text, "test", "exec"), space)
+        except BaseException:
+            if kind == "check":
+                word()
+            continue
+        if kind == "check":
+            said = word()
+        if said is not None:
+            out.write("@recollect %d %s\\n" % (number, said))
+            out.flush()
+    _os._exit(0)
+"""

@@ -1,0 +1,1 @@
+"""The inside of the sandbox: standard library only, no import of anything of the host's side."""

@@ -1,0 +1,15 @@
+"""The tool that ends an episode."""
+
+from __future__ import annotations
+
+from recollect.tools.base import ToolResult, stop, tool
+
+
+@tool
+async def answer(answer: str) -> ToolResult:
+    """Give the final answer and finish.
+
+    Args:
+        answer: The final answer.
+    """
+    return stop(answer)

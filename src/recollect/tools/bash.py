@@ -1,0 +1,18 @@
+"""A shell for the model, in the trajectory's sandbox."""
+
+from __future__ import annotations
+
+from recollect.config import Config
+from recollect.sandbox.session import Session
+from recollect.tools.base import ToolResult, tool
+from recollect.tools.ran import observation
+
+
+@tool(timeout=None)
+async def bash(command: str, session: Session, cfg: Config) -> ToolResult:
+    """Run a bash command in the working folder. There is no network, and processes end with the command.
+
+    Args:
+        command: The command to run.
+    """
+    return observation(await session.command(command), cfg.sandbox)

@@ -1,0 +1,47 @@
+"""What the model is shown of a tool's value."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from recollect.tools.base import ToolResult
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; a longer one loses its middle, and says how much."""
+    if len(text) <= most:
+        return text
+    missing = len(text)
+    for _ in range(3):  # the number of digits may change with the number
+        marker = f"\n… [{missing} characters cut] …\n"
+        missing = len(text) - (most - len(marker))
+    keep = most - len(marker)
+    if keep < 2:
+        return text[:most]
+    return text[: keep - keep // 2] + marker + text[len(text) - keep // 2 :]
+
+
+def as_text(value: Any) -> str:
+    """A value as text: strings as they are, structures as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def as_result(value: Any, most: int) -> ToolResult:
+    """What a tool returned, as a result whose text is not too long."""
+    result = value if isinstance(value, ToolResult) else ToolResult(as_text(value))
+    if result.reward is not None and not math.isfinite(result.reward):
+        raise ValueError(f"the tool's reward is {result.reward}")
+    return replace(result, text=cut(as_text(result.text), most))

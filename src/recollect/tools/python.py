@@ -1,0 +1,18 @@
+"""Python for the model, in the trajectory's sandbox."""
+
+from __future__ import annotations
+
+from recollect.config import Config
+from recollect.sandbox.session import Session
+from recollect.tools.base import ToolResult, tool
+from recollect.tools.ran import observation
+
+
+@tool(timeout=None)
+async def python_executor(code: str, session: Session, cfg: Config) -> ToolResult:
+    """Run Python code. Variables are kept between calls; what is printed and the value of the last line are shown.
+
+    Args:
+        code: The Python code to run.
+    """
+    return observation(await session.python(code), cfg.sandbox)

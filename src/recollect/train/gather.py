@@ -1,0 +1,89 @@
+"""The trajectories of one step: tasks in, groups out, with dynamic sampling and greedy baselines where asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from recollect.config import Config
+from recollect.data.tasks import TaskStream
+from recollect.rollout import Collector, failures, first_failure
+from recollect.types import Group, Sampling, Task
+
+
+class TooManyFailures(RuntimeError):
+    """A step in which most trajectories failed; the message names what failed."""
+
+
+@dataclass
+class Gathered:
+    """What a step sampled."""
+
+    groups: list[Group] = field(default_factory=list)  # those to train on
+    sampled: list[Group] = field(default_factory=list)  # all, those without signal included
+    greedy: list[float] | None = None  # remax: the reward of each group's greedy rollout
+    batches: int = 0  # batches of tasks that were taken
+
+
+class Gatherer:
+    """Takes tasks and collects their trajectories."""
+
+    def __init__(self, cfg: Config, stream: TaskStream, collector: Collector) -> None:
+        self.cfg, self.stream, self.collector = cfg, stream, collector
+        rollout = cfg.actor_rollout_ref.rollout
+        limit = cfg.data.max_response_length
+        self.sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, limit, seed=cfg.trainer.seed)
+
+    def gather(self, step: int, position: int) -> Gathered:
+        """The groups of a step. ``position`` counts the batches of tasks that earlier steps took."""
+        made, wanted, choose = Gathered(), self.cfg.data.train_batch_size, self.cfg.algorithm.filter_groups
+        greedy: list[float] = []
+        remax = self.cfg.algorithm.adv_estimator == "remax"
+        while True:
+            tasks = self.stream.take(position + made.batches)
+            key = f"step-{step}" + (f"/{made.batches}" if made.batches else "")
+            groups, baselines = asyncio.run(self._sample(tasks, key, remax))
+            self._stop_if_broken(groups, step)
+            made.batches += 1
+            made.sampled += groups
+            useful = [not choose.enable or has_signal(g, choose.metric) for g in groups]
+            made.groups += [g for g, keep in zip(groups, useful, strict=True) if keep]
+            greedy += [b for b, keep in zip(baselines, useful, strict=True) if keep]
+            if len(made.groups) >= wanted or not choose.enable or made.batches >= choose.max_num_gen_batches:
+                break
+        made.groups = made.groups[:wanted]
+        made.greedy = greedy[:wanted] if remax else None
+        return made
+
+    async def _sample(self, tasks: list[Task], key: str, remax: bool) -> tuple[list[Group], list[float]]:
+        n = self.cfg.actor_rollout_ref.rollout.n
+        sampled = self.collector.collect(tasks, n, self.sampling, key)
+        if not remax:
+            return await sampled, [0.0] * len(tasks)
+        once = self.collector.collect(tasks, 1, replace(self.sampling, temperature=0.0), f"{key}/greedy")
+        groups, greedy = await asyncio.gather(sampled, once)
+        return groups, [_baseline(g, group) for g, group in zip(greedy, groups, strict=True)]
+
+    def _stop_if_broken(self, groups: list[Group], step: int) -> None:
+        count, total = sum(failures(groups).values()), sum(len(g.trajectories) for g in groups)
+        if count > self.cfg.agent.max_failure_rate * total or count == total:
+            raise TooManyFailures(
+                f"{count} of {total} trajectories failed in step {step + 1}; most often {first_failure(groups)}"
+            )
+
+
+def has_signal(group: Group, metric: str) -> bool:
+    """True when the group's valid trajectories differ in their reward, or in a named part of it."""
+    scores = [t.score for t in group.trajectories if t.valid and t.score is not None]
+    return len({s.total if metric == "reward" else s.parts.get(metric, s.total) for s in scores}) > 1
+
+
+def _baseline(greedy: Group, sampled: Group) -> float:
+    """The greedy rollout's reward; where it failed, the mean of the sampled ones, so that the group still counts."""
+    attempt = greedy.trajectories[0]
+    if attempt.valid:
+        return attempt.reward
+    rewards = [t.reward for t in sampled.trajectories if t.valid]
+    return float(np.mean(rewards)) if rewards else 0.0

@@ -1,0 +1,38 @@
+"""Ctrl-C once: finish what is under way, save, stop. Twice: stop now."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from recollect.console import Console
+
+
+class Interrupted(Exception):
+    """The user asked to stop; everything is saved."""
+
+
+class Asked:
+    """Whether the user has asked to stop."""
+
+    def __init__(self) -> None:
+        self.stop = False
+
+
+@contextmanager
+def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
+    """While this is open, the first Ctrl-C only sets ``asked.stop``."""
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.stop:
+            raise KeyboardInterrupt
+        asked.stop = True
+        console.warn(f"stopping after this {unit} (Ctrl-C again to stop now)")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,51 @@
+"""The row of metrics that a step leaves."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.rollout import failures
+from recollect.train.gather import Gathered, has_signal
+
+ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "clip_fraction", "logprob_drift", "skipped_updates")
+
+
+def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
+    """The metrics of a step, but for its times. Rewards are those of everything that was sampled."""
+    trajectories = [t for g in made.sampled for t in g.trajectories]
+    completions = [turn.completion for t in trajectories for turn in t.turns]
+    rewards = np.array([t.reward for t in trajectories if t.valid])
+    lengths = np.array([sum(len(turn.completion.ids) for turn in t.turns) for t in trajectories])
+    failed = failures(made.sampled)
+    parts = sorted({name for t in trajectories if t.score for name in t.score.parts})
+    row = {
+        "reward/mean": float(rewards.mean()),
+        "reward/std": float(rewards.std()),
+        "reward/min": float(rewards.min()),
+        "reward/max": float(rewards.max()),
+        **{f"reward/part/{name}": _part(trajectories, name) for name in parts},
+        **{f"actor/{name}": changed.get(name, 0.0) for name in ACTOR},
+        "actor/tokens_computed": changed.get("tokens_computed", 0.0) * changed.get("updates", 0.0),
+        "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
+        "rollout/tokens": float(lengths.sum()),
+        "rollout/response_length": float(lengths.mean()),
+        "rollout/response_length_max": float(lengths.max()),
+        "rollout/cut": float(np.mean([c.stop == "length" for c in completions])) if completions else 0.0,
+        "rollout/failures": float(sum(failed.values())),
+        **{f"rollout/failures/{kind}": float(count) for kind, count in sorted(failed.items())},
+        "rollout/groups_without_signal": float(np.mean([not has_signal(g, "reward") for g in made.sampled])),
+        "rollout/gen_batches": float(made.batches),
+        "memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if torch.cuda.is_available():
+        row["memory/gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return row | {name: value for name, value in changed.items() if "/" in name}
+
+
+def _part(trajectories: list[Any], name: str) -> float:
+    values = [t.score.parts[name] for t in trajectories if t.score and name in t.score.parts]
+    return float(np.mean(values))

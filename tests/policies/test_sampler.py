@@ -1,0 +1,27 @@
+"""Drawing from a large vocabulary block by block is drawing from its cumulative distribution."""
+
+from __future__ import annotations
+
+import torch
+
+from recollect.policies.engine.sampler import FEW, _draw, _draw_from_many, sample
+
+
+def test_blocks_draw_the_same_ids() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.softmax(4 * torch.randn(64, FEW + 37, generator=generator), -1)
+    uniforms = torch.rand(64, generator=generator, dtype=torch.float64)
+    uniforms[:2] = torch.tensor([1e-16, 1 - 1e-16], dtype=torch.float64)
+    found, expected = _draw_from_many(probs, uniforms), _draw(probs.double(), uniforms)
+    assert torch.equal(found, expected)
+
+
+def test_a_certain_token_is_drawn_wherever_it_is() -> None:
+    for place in (0, 255, 256, FEW, FEW + 36):
+        logits = torch.full((3, FEW + 37), -1e4)
+        logits[:, place] = 0.0
+        ones = torch.ones(3)
+        noise = torch.tensor([0.001, 0.5, 0.999], dtype=torch.float64)
+        ids, logprobs = sample(logits, ones, ones.double(), torch.zeros(3, dtype=torch.int64), noise, True, False)
+        assert ids.tolist() == [place] * 3
+        assert logprobs.tolist() == [0.0] * 3

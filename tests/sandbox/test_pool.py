@@ -1,0 +1,247 @@
+"""The host's side: choosing a method, refusing to go without, cancellation, and what happens when something dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from recollect.sandbox import box, run_python, shared
+from recollect.sandbox.inside import landlock, seccomp
+from recollect.sandbox.pool import Pool
+from recollect.types import BadInput
+from tests.sandbox.conftest import is_empty, limits
+
+
+def test_every_wall_that_the_kernel_offers_stands(pool: Pool) -> None:
+    walls = pool.start()
+    assert walls[0] in ("namespaces", "bubblewrap")
+    assert {"rlimits", "no_new_privs"} < set(walls)
+    assert ("landlock" in walls) == (landlock.version() > 0)
+    assert "seccomp" in walls or not seccomp.program(os.uname().machine)
+
+
+def test_state_is_kept_between_blocks_and_values_are_shown(pool: Pool) -> None:
+    async def go() -> None:
+        async with pool.session() as session:
+            first = await session.python("import math\nx = [1, 2]\nprint('hello')\nx")
+            assert (first.outcome, first.out, first.value) == ("ok", "hello\n", "[1, 2]")
+            assert (await session.python("x.append(3)\nsum(x), _")).value == "(6, [1, 2, 3])"
+            failed = await session.python("def f(n):\n    return f(n - 1) if n else 1 / 0\nf(40)")
+            assert failed.outcome == "error"
+            assert failed.error.splitlines()[-1] == "ZeroDivisionError: division by zero"
+            assert "more calls" in failed.error
+            assert "recollect" not in failed.error
+            assert len(failed.error.splitlines()) < 25
+            assert "SyntaxError" in (await session.python("x =")).error
+            assert (await session.python("exit()")).outcome == "ok"
+            assert (await session.python("len(x)")).value == "3"
+
+    asyncio.run(go())
+
+
+def test_state_survives_a_timeout_that_can_be_interrupted(pool: Pool) -> None:
+    async def go() -> None:
+        async with pool.session() as session:
+            await session.python("x = 5")
+            late = await session.python("while True: pass", 0.3)
+            assert (late.outcome, late.state_lost) == ("timeout", False)
+            assert (await session.python("x")).value == "5"
+            stubborn = (
+                "import time\nwhile True:\n    try:\n        while True: time.sleep(9)\n    except BaseException: pass"
+            )
+            late = await session.python(stubborn, 0.3)
+            assert (late.outcome, late.state_lost) == ("timeout", True)
+            assert "NameError" in (await session.python("x")).error
+
+    asyncio.run(go())
+
+
+def test_a_process_that_leaves_is_noticed(pool: Pool) -> None:
+    async def go() -> None:
+        async with pool.session() as session:
+            ran = await session.python("print('bye', flush=True)\nimport os\nos._exit(3)")
+            assert (ran.outcome, ran.out, ran.state_lost) == ("ended", "bye\n", True)
+
+    asyncio.run(go())
+
+
+def test_programs_have_input_arguments_and_an_exit_status(pool: Pool) -> None:
+    async def go() -> None:
+        async with pool.session() as session:
+            text = "line\n" * 100_000
+            code = "import sys\nprint(len(sys.stdin.read()), sys.argv[1:])\nsys.exit(7)"
+            ran = await session.program(code, text, argv=("a", "b"))
+            assert (ran.out, ran.code, ran.outcome) == (f"{len(text)} ['a', 'b']\n", 7, "error")
+            assert (await session.command("cat", "x\ny")).out == "x\ny"
+            assert (await session.command("false")).code == 1
+
+    asyncio.run(go())
+
+
+def test_bytes_that_are_not_text_come_out_as_text(pool: Pool) -> None:
+    ran = asyncio.run(pool.run("import sys\nsys.stdout.buffer.write(bytes(range(256)))"))
+    assert ran.outcome == "ok"
+    assert "�" in ran.out
+
+
+def test_cancelling_ends_what_runs(pool: Pool) -> None:
+    async def go() -> None:
+        async with pool.session() as session:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await session.command("sleep 600", timeout=600)
+            assert session.closed
+
+    start = time.monotonic()
+    asyncio.run(go())
+    assert time.monotonic() - start < 2
+    assert is_empty(pool)
+
+
+def test_sessions_wait_for_a_free_place() -> None:
+    made = Pool(limits(max_sessions=2))
+    held = most = 0
+
+    async def one() -> str:
+        nonlocal held, most
+        async with made.session() as session:
+            held += 1
+            most = max(most, held)
+            ran = await session.command("echo done")
+            held -= 1
+            return ran.out
+
+    async def go() -> list[str]:
+        return await asyncio.gather(*(one() for _ in range(6)))
+
+    assert asyncio.run(go()) == ["done\n"] * 6
+    assert most == 2
+    made.close()
+
+
+def test_a_dead_box_is_replaced() -> None:
+    made = Pool(limits())
+    assert asyncio.run(made.run("print(1)")).out == "1\n"
+    assert made._box is not None
+    made._box._process.kill()
+    made._box._process.wait()
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            assert asyncio.run(made.run("print(2)")).out == "2\n"
+            break
+        except RuntimeError:  # the zygote was dying as it was asked
+            assert time.monotonic() < deadline
+    made.close()
+
+
+def test_closing_ends_everything_and_leaves_no_folder() -> None:
+    made = Pool(limits())
+    made.start()
+    assert made._box is not None
+    scratch = made._box._scratch
+    assert scratch.is_dir()
+    made.close()
+    assert not scratch.exists()
+    with pytest.raises(RuntimeError, match="closed"):
+        made.start()
+
+
+def test_everything_ends_with_the_host() -> None:
+    code = """
+import asyncio, os, sys
+from recollect.config import Sandbox
+from recollect.sandbox.pool import Pool
+async def main():
+    pool = Pool(Sandbox())
+    async with pool.session() as session:
+        task = asyncio.ensure_future(session.command("sleep 7654321", timeout=600))
+        await asyncio.sleep(0.5)
+        print(pool._box._process.pid, flush=True)
+        os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    until = time.monotonic() + 5
+    while "7654321" in subprocess.run(["ps", "ax"], capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_it_refuses_to_run_without_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box, "methods", lambda _: [])
+    with pytest.raises(BadInput, match=r"sandbox\.allow_unsafe=true"):
+        Pool(limits()).start()
+
+
+def test_unsafe_still_has_limits_and_the_second_wall(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(box, "methods", lambda _: [])
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    made = Pool(limits(allow_unsafe=True))
+    walls = made.start()
+    assert walls[0] == "none"
+
+    async def go() -> None:
+        async with made.session() as session:
+            assert (await session.python("x = 1\nx + 1")).value == "2"
+            assert (await session.command("sleep 60.125 & sleep 60.125", timeout=0.3)).outcome == "timeout"
+            if "landlock" in walls:
+                assert "hidden" not in (await session.command(f"cat {secret}")).out
+            if "seccomp" in walls:
+                assert "PermissionError" in (await session.program("import socket; socket.socket()")).err
+        async with made.session() as session:
+            assert (await session.file("list_files", path=".")).out == "(no files)"
+
+    asyncio.run(go())
+    assert "sleep 60.125" not in subprocess.run(["ps", "ax"], capture_output=True, text=True, check=True).stdout
+    made.close()
+
+
+@pytest.mark.parametrize("method", ["namespaces", "bubblewrap"])
+def test_each_method_isolates(method: str) -> None:
+    if method == "bubblewrap" and not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed")
+    made = Pool(limits(isolation=method))
+    try:
+        walls = made.start()
+    except BadInput as error:
+        pytest.skip(str(error))
+    assert walls[0] == method
+
+    async def go() -> None:
+        for _ in range(2):
+            async with made.session() as session:
+                assert (await session.python("import os\nos.getuid(), os.getcwd()")).value == "(1000, '/workspace')"
+                assert (await session.file("list_files", path=".")).out == "(no files)"
+                await session.write("note", "x")
+                assert (await session.program("open('/etc/shadow')")).outcome == "error"
+                assert "PermissionError" in (await session.program("import socket; socket.socket()")).err
+                assert (await session.command("for i in $(seq 99); do sleep 9 & done; wait")).outcome != "ok"
+
+    asyncio.run(go())
+    made.close()
+
+
+def test_the_process_has_a_sandbox_of_its_own() -> None:
+    shared.configure(limits())
+    assert asyncio.run(run_python("print(input()[::-1])", stdin="abc")) == (0, "cba\n", "")
+    status, _, err = asyncio.run(run_python("raise SystemExit(4)"))
+    assert (status, err) == (4, "")
+    status, out, err = asyncio.run(run_python("print(1, flush=True)\nwhile True: pass", timeout=0.3))
+    assert status != 0
+    assert out == "1\n"
+    assert "timeout" in err
+    before = shared.pool()
+    shared.configure(limits(memory_mb=100))
+    assert shared.pool() is not before
+    assert asyncio.run(run_python("x = bytearray(120_000_000)"))[0] == 1
+    shared.configure(limits())

@@ -1,0 +1,84 @@
+"""From scores to advantages: where rewards sit, whom they are compared with, and what a divergence costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recollect.algos.batch import Batch, build_batch
+from recollect.algos.control import KLControl
+from recollect.config import Algorithm
+from recollect.train.annotate import Annotations
+from recollect.train.estimate import estimate, last_tokens, token_rewards, units
+from recollect.types import Completion, Group, Score, Task, Trajectory, Turn
+
+
+def trajectory(score: Score, *roles: str) -> Trajectory:
+    """Two sampled tokens for every role, each in a context of its own."""
+    turns = [Turn(role, (1, 2, t), Completion((5, 6), (-1.0, -2.0), "stop", 0, "")) for t, role in enumerate(roles)]
+    return Trajectory("t", 0, turns, score=score)
+
+
+def batch_of(*groups: list[Trajectory]) -> tuple[Batch, list[Trajectory]]:
+    return build_batch([Group(Task(str(i), "q"), members) for i, members in enumerate(groups)])
+
+
+NO_CONTROL = KLControl(0.0)
+
+
+def test_a_score_sits_on_the_last_trained_token() -> None:
+    batch, made = batch_of([trajectory(Score(1.0), "memory", "qa"), trajectory(Score(-2.0), "qa")])
+    rewards = token_rewards(batch, batch.trajectories_E, made, by_role=False)
+    assert rewards.tolist() == [0, 0, 0, 1.0, 0, -2.0]
+    assert last_tokens(batch.trajectories_E).tolist() == [3, 5]
+
+
+def test_a_long_trajectory_counts_once() -> None:
+    """Nine turns with reward 1 and one turn with reward 0: the mean is 1/2, not 9/10."""
+    batch, made = batch_of([trajectory(Score(1.0), *["agent"] * 9), trajectory(Score(0.0), "agent")])
+    guess = estimate(Algorithm(norm_adv_by_std_in_grpo=False), batch, made, Annotations(), NO_CONTROL)
+    assert guess.advantages.tolist() == [0.5] * 18 + [-0.5] * 2
+
+
+def test_roles_are_compared_with_their_like() -> None:
+    """Memory turns share one reward, answer turns have another; a role is centred within its own kind."""
+    one = trajectory(Score(1.0, roles={"memory": 0.25}), "memory", "qa")
+    two = trajectory(Score(0.0, roles={"memory": 0.75}), "memory", "qa")
+    batch, made = batch_of([one, two])
+    cfg = Algorithm(norm_adv_by_std_in_grpo=False)
+    by_task = estimate(cfg, batch, made, Annotations(), NO_CONTROL)
+    assert by_task.advantages.tolist() == [0.5] * 4 + [-0.5] * 4
+    cfg.group_by = "role"
+    by_role = estimate(cfg, batch, made, Annotations(), NO_CONTROL)
+    assert by_role.advantages.tolist() == [-0.25, -0.25, 0.5, 0.5, 0.25, 0.25, -0.5, -0.5]
+    ids, groups = units(batch, "role")
+    assert len(set(ids.tolist())) == 4
+    assert len(set(groups.tolist())) == 2
+
+
+def test_a_role_that_one_trajectory_never_played_is_a_group_of_one() -> None:
+    batch, made = batch_of([trajectory(Score(1.0), "memory", "qa"), trajectory(Score(0.0), "qa")])
+    guess = estimate(Algorithm(group_by="role"), batch, made, Annotations(), NO_CONTROL)
+    assert guess.advantages[:2].tolist() == [0.0, 0.0]
+    assert guess.metrics["rollout/groups_of_one"] == 1
+
+
+def test_greedy_rewards_are_the_baseline_of_remax() -> None:
+    batch, made = batch_of([trajectory(Score(1.0), "a")], [trajectory(Score(1.0), "a"), trajectory(Score(0.0), "a")])
+    guess = estimate(Algorithm("remax"), batch, made, Annotations(), NO_CONTROL, greedy=[0.25, 1.0])
+    assert guess.advantages.tolist() == [0.75] * 2 + [0.0] * 2 + [-1.0] * 2
+
+
+def test_a_divergence_is_taken_off_every_token_and_steers_its_weight() -> None:
+    batch, made = batch_of([trajectory(Score(1.0), "a"), trajectory(Score(0.0), "a", "a")])
+    cfg = Algorithm("reinforce_plus_plus", use_kl_in_reward=True, kl_penalty="kl")
+    old, reference = torch.full((6,), -1.0), torch.tensor([-1.5, -1.0, -2.0, -1.0, -1.0, -1.0])
+    control = KLControl(0.5, "adaptive", target=0.1, horizon=100)
+    guess = estimate(cfg, batch, made, Annotations(old, reference), control)
+    raw = torch.tensor([0.75, 1.0, -0.5, 0.0, 0.0, 0.0], dtype=torch.float64)  # returns to go, less 0.5 × divergence
+    assert guess.returns.tolist() == pytest.approx(raw.tolist())
+    white = (raw - raw.mean()) * torch.rsqrt(raw.var() + 1e-8)
+    assert guess.advantages.tolist() == pytest.approx(white.tolist(), rel=1e-5)
+    divergence = ((0.5 + 0) / 2 + (1.0 + 0 + 0 + 0) / 4) / 2  # the mean of the trajectories' means
+    assert guess.metrics["actor/reward_kl"] == pytest.approx(divergence)
+    assert control.coef == pytest.approx(0.5 * (1 + 0.2 * 2 / 100))  # 0.25 is far above 0.1: the step is clipped
