@@ -15,6 +15,7 @@ import time
 
 from transformers.utils.logging import disable_progress_bar
 
+import recollect.cli  # noqa: F401  sets the environment that a run has, before torch is loaded
 from recollect.compose import compose
 from recollect.config import Config
 from recollect.data.needle import make_task

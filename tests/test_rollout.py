@@ -110,7 +110,7 @@ def test_the_concurrency_limit_is_kept_and_used(renderer: Renderer) -> None:
 
 def test_more_rewards_than_threads_in_one_collection_after_another(renderer: Renderer) -> None:
     """Each collection has an event loop of its own; a crowd at the rewards in one must not spoil the next."""
-    made = collector(Standin(renderer), renderer, reward=lambda answer: time.sleep(0.002) or 1.0)
+    made = collector(Standin(renderer), renderer, reward=lambda answer: time.sleep(0.002) or 1.0, max_concurrency=4)
     for key in ("step-0", "step-1"):
         groups = collect(made, tasks=50, n=2, key=key)
         assert all(t.valid for g in groups for t in g.trajectories)
