@@ -15,8 +15,9 @@ from torch import Tensor
 
 from recollect.algos.flash import Level, TreeAttention, levels
 from recollect.algos.tree import Tree
-from recollect.models.attention import sdpa
+from recollect.models.attention import sdpa, small_sdpa
 
+FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
 BUCKET_FILL = 0.7  # a tree joins a bucket when it fills at least this share of its padded length
 
 
@@ -72,7 +73,11 @@ class TreePlan:
                 x.index_select(0, index.reshape(-1)).view(*index.shape, x.shape[1], x.shape[2]).transpose(1, 2)
                 for x, index in ((q, bucket.queries), (k, bucket.keys), (v, bucket.keys))
             ]
-            out = sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale, softcap)
+            few = bucket.queries.numel() * bucket.keys.shape[1] * q.shape[1] <= FEW_SCORES
+            if few and softcap is None and q.device.type == "cpu":
+                out = small_sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale)
+            else:
+                out = sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale, softcap)
             outs.append(out.transpose(1, 2).reshape(-1, q.shape[1], q.shape[2]))
         return torch.cat(outs).index_select(0, self.inverse)
 
