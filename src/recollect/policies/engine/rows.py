@@ -62,6 +62,12 @@ class Cache:
             for new, old in zip(self.values, old_values, strict=True):
                 new[:used, :, :held] = old[:used]
 
+    @property
+    def tokens(self) -> Tensor:
+        """On a GPU all of it: [layers, keys and values, slots, kv heads, capacity, dim]."""
+        assert self._memory is not None
+        return self._memory.view(*self._memory.shape[:4], self.capacity, self.dim)
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
         if self.device.type == "cuda":

@@ -20,6 +20,7 @@ from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.sampler import sample
 
+ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
 GraphKey = tuple[int, int, int, bool, bool]
 
 
@@ -54,7 +55,8 @@ class CudaEngine(Engine):
         self._pool: Any = None
         self._flight: Flight | None = None
         self._stale = True  # the device does not know the rows as they are
-        self._key: GraphKey = (0, 0, 0, True, False)
+        self._key: ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
+GraphKey = (0, 0, 0, True, False)
         self._pinned = [
             (torch.zeros(self.rows.size, dtype=torch.int64).pin_memory(), torch.zeros(self.rows.size).pin_memory())
             for _ in range(2)
@@ -81,6 +83,7 @@ class CudaEngine(Engine):
             if joining or reading:
                 before = len(state.requests)
                 logits = self._forward(joining, reading, 0)
+                self._absorb(before)
                 if len(logits):
                     self._sample(logits, before)
                 self._stale = True
@@ -92,6 +95,22 @@ class CudaEngine(Engine):
             self._flight = flight
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
+
+    def _absorb(self, first: int) -> None:
+        """Rows from ``first`` on that alone read a prefix take its keys and values in: one part is read faster."""
+        state = self.state
+        for row in range(first, len(state.requests)):
+            request, own = state.requests[row], int(state.owned[row])
+            prefix, n = request.prefix, request.shared
+            if prefix is None or prefix.users > 1 or n + own > ABSORBED:
+                continue
+            self.cache.ensure(len(state.requests), n + own + 1, len(state.requests))
+            mine = self.cache.tokens[:, :, row]
+            mine[:, :, :, n : n + own] = mine[:, :, :, :own].clone()
+            mine[:, :, :, :n] = prefix.memory.view(*mine.shape[:3], prefix.room, mine.shape[4])[:, :, :, :n]
+            request.release()
+            request.shared = 0
+            state.shared[row], state.owned[row] = 0, n + own
 
     def _launch(self) -> Flight:
         state, n = self.state, len(self.state.requests)
