@@ -55,8 +55,7 @@ class CudaEngine(Engine):
         self._pool: Any = None
         self._flight: Flight | None = None
         self._stale = True  # the device does not know the rows as they are
-        self._key: ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
-GraphKey = (0, 0, 0, True, False)
+        self._key: GraphKey = (0, 0, 0, True, False)
         self._pinned = [
             (torch.zeros(self.rows.size, dtype=torch.int64).pin_memory(), torch.zeros(self.rows.size).pin_memory())
             for _ in range(2)
