@@ -39,7 +39,7 @@ def measure(case: str, bandwidth: float, eager: bool) -> None:
 
     async def everything() -> list[Any]:
         keys = [(i, j) for i in range(prompts) for j in range(samples)]
-        asked = (engine.generate(texts[i], Sampling(max_tokens=tokens, key=f"{i}/{j}")) for i, j in keys)
+        asked = [engine.generate(texts[i], Sampling(max_tokens=tokens, key=f"{i}/{j}")) for i, j in keys]  # noqa: F821
         return await asyncio.gather(*asked)
 
     start = time.perf_counter()

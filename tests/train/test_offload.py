@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -24,6 +25,15 @@ DEVICES = [pytest.param("cpu"), pytest.param("cuda", marks=gpu)]
 
 def loss(packed: Packed, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
     return -(logp * (1 + packed.entry % 3)).sum() / 100
+
+
+@pytest.fixture(autouse=True)
+def _repeatable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On a GPU sums go in any order unless asked, and Adam makes much of the smallest difference."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(torch.cuda.is_available(), warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 def where(learner: Learner) -> set[str]:

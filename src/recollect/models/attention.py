@@ -113,6 +113,8 @@ def focus(model: torch.nn.Module) -> None:
     Nothing reads the other tokens after the last attention has seen their keys and values.
     """
     attention = {int(m.layer_idx): (n, m) for n, m in model.named_modules() if hasattr(m, "layer_idx")}
+    if not attention:
+        return
     name, last = attention[max(attention)]
     layer = model.get_submodule(name.rpartition(".")[0])
     for module in (getattr(last, "o_proj", None), getattr(layer, "mlp", None)):
