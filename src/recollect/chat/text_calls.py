@@ -84,7 +84,7 @@ def search_r1_answer(text: str) -> str | None:
 def _labelled(text: str) -> list[tuple[str, str]]:
     """(label, text up to the next label) in order."""
     found = list(_LABEL.finditer(text))
-    ends = [f.start() for f in found[1:]] + [len(text)]
+    ends = [*(f.start() for f in found[1:]), *([len(text)] if found else [])]
     return [(f[1].lower(), text[f.end() : end].strip()) for f, end in zip(found, ends, strict=True)]
 
 

@@ -33,7 +33,7 @@ def react(calls: Sequence[ToolCall]) -> str:
 
 def code(calls: Sequence[ToolCall]) -> str:
     """A fenced block that holds the only argument of each call."""
-    return "\n".join(f"```python\n{_only(c)}\n```" for c in calls)
+    return "\n".join(f"```python\n{_only(c).rstrip()}\n```" for c in calls)
 
 
 def search_r1(calls: Sequence[ToolCall]) -> str:
