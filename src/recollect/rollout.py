@@ -19,7 +19,7 @@ from recollect.plugins import find
 from recollect.rewards import REWARDS
 from recollect.rewards.call import as_score, call
 from recollect.session import Binding, Session, SessionTools
-from recollect.tools.base import Toolbox
+from recollect.tools import Toolbox
 from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Score, Task, Trajectory
 
 REWARD_THREADS = 32  # rewards of the user's own that run at once
@@ -42,6 +42,11 @@ class Collector:
         self.toolbox = Toolbox(cfg.agent.tools, cfg) if cfg.agent.tools else None
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
+
+    async def close(self) -> None:
+        """End what the tools hold: servers, sandboxes, instances."""
+        if self.toolbox is not None:
+            await self.toolbox.close()
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""

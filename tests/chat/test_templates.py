@@ -176,3 +176,13 @@ def test_a_template_whose_marks_are_no_tokens_still_works(tokenizer: Any) -> Non
 
 def test_without_a_name_the_tokenizer_keeps_its_own(tokenizer: Any) -> None:
     assert use_template(tokenizer, None).chat_template == tokenizer.chat_template
+
+
+def test_a_tokenizer_of_the_family_keeps_its_own(tokenizer: Any) -> None:
+    own = family(tokenizer, "qwen2.5")
+    own.chat_template = "{{ '<|im_start|>' }}" + TEMPLATES["plain"]
+    kept = own.chat_template
+    assert use_template(own, "qwen2.5").chat_template == kept
+    assert use_template(own, "qwen3").chat_template == kept
+    assert use_template(own, "chatml").chat_template == TEMPLATES["chatml"]
+    assert use_template(own, "llama3").chat_template == TEMPLATES["llama3"]

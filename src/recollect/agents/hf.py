@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.dialogue import Dialogue, parser_for
-from recollect.chat.templates import LISTINGS
+from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
 from recollect.session import Session
 from recollect.types import Task
@@ -12,11 +12,10 @@ from recollect.types import Task
 async def hf(task: Task, session: Session, cfg: Config) -> str:
     """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
     renderer = session.binding("agent").renderer
-    parse = parser_for(cfg, renderer.parser)
+    syntax = cfg.agent.tool_parser or renderer.parser
+    parse = parser_for(cfg, syntax)
     listed = session.tools is not None and not renderer.shows_tools  # a template without tools: list them ourselves
-    chat = Dialogue(
-        task, session, cfg, LISTINGS.get(cfg.agent.tool_parser or renderer.parser) if listed else None, True
-    )
+    chat = Dialogue(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

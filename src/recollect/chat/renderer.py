@@ -113,6 +113,13 @@ class Renderer:
             return list(backend.encode(text, add_special_tokens=False).ids)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Start and end character of each token of a text."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise BadInput("text is cut between tokens, which needs a fast tokenizer (a tokenizer.json)")
+        return list(backend.encode(text, add_special_tokens=False).offsets)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))

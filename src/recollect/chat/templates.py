@@ -27,6 +27,7 @@ LLAMA_TOOLS = """These functions can be called to help with the request. Their s
 To call functions, reply with nothing but one JSON object like this for each call, separated by ; characters:
 {"name": "the function's name", "parameters": {"an argument's name": "its value"}}"""
 
+LISTING = "These functions can be called to help with the request:\n{tools}"  # for a syntax of the user's own
 LISTINGS = {"hermes": HERMES_TOOLS, "qwen": HERMES_TOOLS, "llama": LLAMA_TOOLS}  # by parser
 
 
@@ -134,8 +135,12 @@ TEMPLATES = {
 }
 
 
+_FAMILY_MARKS = {"qwen2.5": "<|im_start|>", "qwen3": "<|im_start|>", "llama3": "<|start_header_id|>"}
+
+
 def use_template(tokenizer: Any, name: str | None) -> Any:
-    """The tokenizer with the chat template of that name; without one, as it is."""
-    if name is not None:
+    """The tokenizer with a chat template by name. One of the same family keeps its own, which its model has learnt."""
+    own = str(getattr(tokenizer, "chat_template", None) or "")
+    if name is not None and (name not in _FAMILY_MARKS or _FAMILY_MARKS[name] not in own):
         tokenizer.chat_template = TEMPLATES[name]
     return tokenizer
