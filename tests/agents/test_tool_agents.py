@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -351,15 +353,12 @@ def test_any_ids_stay_as_sampled(tokenizer: Any, data: st.DataObject) -> None:
     one_sequence(done)
 
 
-def test_an_agent_of_the_users_own_calls_tools(renderer: Renderer, tmp_path: Any) -> None:
-    source = tmp_path / "mine.py"
-    source.write_text(
-        "from recollect.tools.base import ToolCall\n"
-        "async def mine(task, session, cfg):\n"
-        "    (result,) = await session.tools.call_all([ToolCall('search', {'text': 'mira'})])\n"
-        "    return (await session.generate(result.text)).text\n"
-    )
-    policy = Script(renderer, "472")
-    done = play(f"{source}:mine", policy, renderer, box())
-    assert (done.answer, done.tool_calls) == ("472", {"ok": 1})
-    assert "mira holds 472." in shown(policy)
+def test_the_loop_of_the_docs(renderer: Renderer, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    (source,) = re.findall(r"```python\n(from .*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(source)
+    policy = Script(renderer, CALL["hf"], "472")
+    done = play(f"{tmp_path / 'mine.py'}:polite", policy, renderer, box())
+    assert (done.answer, done.stop, done.tool_calls) == ("472", "answered", {"ok": 1})
+    assert "Please: mira holds 472." in shown(policy)
+    one_sequence(done)
