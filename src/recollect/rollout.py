@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from recollect.agents import AGENTS
-from recollect.check import refuse_unfinished
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.plugins import find
@@ -33,7 +32,6 @@ class Collector:
         self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
-        refuse_unfinished(cfg)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS

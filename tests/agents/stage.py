@@ -105,6 +105,7 @@ def play(
     box: Box | None = None,
     max_tokens: int = 400,
     question: str = "2*3?",
+    fields: dict[str, Any] | None = None,
     **options: Any,
 ) -> Trajectory:
     """One attempt by an agent at a question."""
@@ -115,7 +116,7 @@ def play(
     made = Collector(cfg, {"*": Binding(policy, renderer)})
     made.toolbox = box  # type: ignore[assignment]
     made.reward, made.builtin_reward = (lambda answer: 1.0), True
-    task = Task("t", question, answers=("6",))
+    task = Task("t", question, answers=("6",), fields=fields or {})
     (group,) = asyncio.run(made.collect([task], 1, Sampling(max_tokens=max_tokens), "k"))
     if box is not None:
         assert box.inside == 0, "tools are released"

@@ -113,6 +113,21 @@ def test_the_system_prompt_may_hold_the_tools(agent: str, renderer: Renderer) ->
     assert ("The search." in shown(alone)) == (agent == "hf")
 
 
+def test_messages_of_the_data_row_come_first(renderer: Renderer) -> None:
+    row = [{"role": "system", "content": "Row rules."}, {"role": "user", "content": "2*3?"}]
+    starts = {}
+    for system in (None, "", "Mine."):
+        policy = Script(renderer, "6")
+        play("code", policy, renderer, box(), fields={"prompt": row}, system_prompt=system)
+        starts[system] = shown(policy)
+        assert starts[system].count("<|im_start|>system") == 1
+        assert starts[system].count("2*3?") == 1
+    assert "print(2 + 2)" in starts[None]
+    assert starts[None].index("print(2 + 2)") < starts[None].index("Row rules.")
+    assert starts[""].startswith("<|im_start|>system\nRow rules.<|im_end|>")
+    assert starts["Mine."].startswith("<|im_start|>system\nMine.<|im_end|>")
+
+
 def test_a_parser_may_be_named(renderer: Renderer) -> None:
     policy, tools = Script(renderer, CALL["react"], "472"), box()
     assert play("hf", policy, renderer, tools, tool_parser="react").answer == "472"

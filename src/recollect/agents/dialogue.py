@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from recollect.chat import TOOL_PARSERS, Parser, Renderer
 from recollect.chat.schemas import as_list, as_text
 from recollect.config import Config
+from recollect.data.prompts import first_messages
 from recollect.plugins import find
 from recollect.session import Conversation, Session
 from recollect.tools.base import ToolCall, ToolResult
@@ -30,8 +31,8 @@ class Dialogue:
         given = cfg.agent.system_prompt if cfg.agent.system_prompt is not None else system or ""
         shown = self.schemas if native and "{tools}" not in given else None
         text = given.replace("{tools}", as_text(self.schemas) if native else as_list(self.schemas))
-        start = [Message("system", text)] if text else []
-        self.talk = Conversation([*start, Message("user", task.question)], shown)
+        start = session.fit(first_messages(task, cfg), cfg.data.max_prompt_length, cfg.data.truncation)
+        self.talk = Conversation(with_system(start, text, cfg.agent.system_prompt is None), shown)
         self.limit = cfg.agent.max_tokens_per_turn or session.sampling.max_tokens
         self.left = cfg.agent.max_turns
         self.last: Completion | None = None
@@ -96,6 +97,14 @@ def parser_for(cfg: Config, default: str) -> Parser:
     """The parser of agent.tool_parser, or the agent's own."""
     parser: Parser = find(cfg.agent.tool_parser or default, TOOL_PARSERS, "agent.tool_parser")
     return parser
+
+
+def with_system(messages: Sequence[Message], text: str, keep: bool) -> list[Message]:
+    """Messages after a system message; one that the data row has is kept below it, or is replaced."""
+    if not text:
+        return list(messages)
+    theirs = [m.content for m in messages if m.role == "system" and keep]
+    return [Message("system", "\n\n".join([text, *theirs])), *(m for m in messages if m.role != "system")]
 
 
 def spoken(text: str) -> str:
