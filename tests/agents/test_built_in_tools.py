@@ -17,8 +17,6 @@ from recollect.types import Group, Sampling, Task
 from tests.agents.stage import Script
 from tests.chat.tokenizers_with_markers import family
 
-pytest.importorskip("recollect.tools.toolbox")
-
 MINE = """
 import time
 def crash(text: str) -> str:
