@@ -27,7 +27,11 @@ SCHEMAS = [
     schema("clock"),
     schema("search", query="string"),
     schema("python_executor", code="string"),
+    schema("lookup", query="string", top_k="integer"),
+    schema("options", top_k="integer"),
 ]
+SCHEMAS[-2]["function"]["parameters"]["required"] = ["query"]
+SCHEMAS[-1]["function"]["parameters"]["required"] = []
 SIX = ToolCall("calculator", {"expression": "2*3"})
 
 
@@ -147,6 +151,8 @@ def test_react_gives_bare_text_to_the_only_parameter() -> None:
     assert call("calculator", "12") == ToolCall("calculator", {"expression": "12"})
     assert call("clock", "") == parsed("react", "Action: clock")[0] == ToolCall("clock", {})
     assert call("between", "1, 2").error
+    assert call("lookup", "mira") == ToolCall("lookup", {"query": "mira"})  # the other parameter may be left out
+    assert parsed("react", "Action: options") == [ToolCall("options", {})]
     assert call("nowhere", "1, 2") == ToolCall("nowhere", {})  # the toolbox says that there is no such tool
     assert parsed("react", "Action: calculator")[0].error
     assert parsed("react", "Action Input: 2*3")[0].error

@@ -22,23 +22,24 @@ def named(schemas: Sequence[Schema], *names: str) -> str:
 
 
 def parameters(schemas: Sequence[Schema], name: str) -> dict[str, Mapping[str, Any]] | None:
-    """A tool's parameters by name, None if there is no such tool."""
-    for schema in schemas:
-        inner = function(schema)
-        if inner["name"] == name:
-            return dict((inner.get("parameters") or {}).get("properties") or {})
-    return None
-
-
-def only_parameter(schemas: Sequence[Schema], name: str, default: str) -> str:
-    """The parameter that a bare text is given to: the required one, or the only one, or a default."""
+    """The parameters that a tool must be given, or all if none must be; None if there is no such tool."""
     for schema in schemas:
         inner = function(schema)
         if inner["name"] == name:
             spec = inner.get("parameters") or {}
-            wanted = spec.get("required") or list(spec.get("properties") or {})
-            return str(wanted[0]) if wanted else default
-    return default
+            known = dict(spec.get("properties") or {})
+            return {k: known.get(k, {}) for k in spec.get("required") or known}
+    return None
+
+
+def only_parameter(schemas: Sequence[Schema], name: str, default: str) -> str:
+    """The parameter that a bare text is given to, or a default where the tool is not known."""
+    return next(iter(parameters(schemas, name) or {}), default)
+
+
+def required(schemas: Sequence[Schema], name: str) -> bool:
+    """True when a tool cannot be called without arguments."""
+    return any(function(s)["name"] == name and (function(s).get("parameters") or {}).get("required") for s in schemas)
 
 
 def loads(text: str) -> Any:

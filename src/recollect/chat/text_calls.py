@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.chat.schemas import Schema, loads, named, only_parameter, parameters
+from recollect.chat.schemas import Schema, loads, named, only_parameter, parameters, required
 from recollect.tools.base import ToolCall
 
 _LABEL = re.compile(
@@ -92,13 +92,13 @@ def _without_input(action: str, schemas: Sequence[Schema]) -> ToolCall:
     brackets = _BRACKETS.match(action)
     if brackets:
         return _with_input(brackets[1], brackets[2], schemas)
-    if parameters(schemas, action):
+    if required(schemas, action):
         return ToolCall(action, None, error=f"there is no Action Input for {action}")
     return ToolCall(action, {})
 
 
 def _with_input(name: str, body: str, schemas: Sequence[Schema]) -> ToolCall:
-    """A call with its input: a JSON object, or for a tool with one parameter its value."""
+    """A call with its input: a JSON object, or for a tool that needs one parameter its value."""
     if not name:
         return ToolCall("", None, error="an Action Input needs an Action before it")
     fenced = _FENCED.match(body)
