@@ -147,9 +147,82 @@ def test_a_tokenizer_without_template_is_refused(tokenizer: Any) -> None:
         Renderer(plain)
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer: Any) -> None:
+def test_earlier_turns_stay_whatever_the_template_would_make_of_them(tokenizer: Any) -> None:
+    """A count of messages in front changes with every turn; a conversation that grows keeps what it had."""
     made = copy.deepcopy(tokenizer)
     made.chat_template = "{{ messages | length }}" + tokenizer.chat_template
     renderer = Renderer(made)
-    with pytest.raises(BadInput, match="rewrites"):
+    prompt, sampled = renderer.prompt([USER]), [*renderer.encode("x"), renderer.end_id]
+    tail = tokenizer.encode("<|user|>What does mira hold?<|end|><|assistant|>", add_special_tokens=False)
+    assert renderer.extend(prompt, sampled, [USER]) == [*prompt, *sampled, *tail]
+
+
+REASONING = (  # like Qwen3's own: reasoning before the last question is dropped, the last turn gets an empty one
+    "{% set ns = namespace(last=-1) %}"
+    "{% for m in messages %}{% if m['role'] == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% set text = m['content'] %}"
+    "{% if m['role'] == 'assistant' %}"
+    "{% if '</think>' in text %}{% set text = text.split('</think>')[-1] %}{% endif %}"
+    "{% if loop.last and loop.index0 > ns.last %}{% set text = '<think>\n\n</think>\n\n' + text %}{% endif %}"
+    "{% endif %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + text + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("follows", [TOOL, USER])
+def test_a_template_that_strips_reasoning_keeps_the_sampled_reasoning(tokenizer: Any, follows: Message) -> None:
+    made = chatml(tokenizer)
+    made.chat_template = REASONING
+    renderer = Renderer(made)
+    assert made.decode([renderer.end_id]) == "<|im_end|>"
+    prompt = renderer.prompt([USER])
+    sampled = [*renderer.encode("<think>\nlook it up\n</think>\n\nmira"), renderer.end_id]
+    longer = renderer.extend(prompt, sampled, [follows])
+    assert longer[: len(prompt) + len(sampled)] == prompt + sampled
+    shown = made.decode(longer[len(prompt) + len(sampled) :])
+    assert shown == f"\n<|im_start|>{follows.role}\n{follows.content}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_that_leaves_turns_out_is_refused(tokenizer: Any) -> None:
+    made = copy.deepcopy(tokenizer)
+    made.chat_template = "{{ messages[-1]['content'] }}<|end|>"
+    renderer = Renderer(made)
+    with pytest.raises(BadInput, match="leaves out earlier turns"):
         renderer.extend(renderer.prompt([USER]), [5], [USER])
+    made.chat_template = "{{ messages[0]['content'] }}<|end|>"
+    with pytest.raises(BadInput, match="leaves out assistant turns"):
+        Renderer(made)
+
+
+def test_a_template_without_a_role_for_tools_gets_one_user_message(tokenizer: Any) -> None:
+    made = copy.deepcopy(tokenizer)
+    made.chat_template = (
+        "{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
+        "{% endif %}{% endfor %}" + tokenizer.chat_template
+    )
+    renderer = Renderer(made)
+    prompt, sampled = renderer.prompt([USER]), [*renderer.encode("x"), renderer.end_id]
+    grown = renderer.extend(prompt, sampled, [TOOL, Message("tool", "and 1.")])
+    shown = "<|user|>mira holds 472.\nand 1.<|end|><|assistant|>"
+    assert tokenizer.decode(grown[len(prompt) + len(sampled) :]) == shown
+    with pytest.raises(BadInput, match="no such role"):
+        renderer.prompt([Message("system", "x"), USER])
+
+
+def test_text_may_go_on_inside_the_turn(renderer: Renderer) -> None:
+    prompt, sampled = renderer.prompt([USER]), renderer.encode("<search>mira</search>")
+    grown = renderer.append(prompt, sampled, "\n<information>mira holds 472.</information>\n")
+    assert grown[: len(prompt) + len(sampled)] == prompt + sampled
+    assert renderer.decode(grown[len(prompt) :]).endswith("</search>\n<information>mira holds 472.</information>\n")
+
+
+def test_what_was_said_keeps_special_tokens_but_not_the_end(tokenizer: Any) -> None:
+    renderer = Renderer(tokenizer)
+    ids = [*renderer.encode("a<|tool|>b"), renderer.end_id]
+    assert renderer.said(ids) == "a<|tool|>b"
+    assert renderer.decode(ids) == "ab"
+
+
+def test_half_characters_in_a_message_are_replaced(renderer: Renderer) -> None:
+    assert "?" in renderer.decode(renderer.prompt([Message("user", "broken \ud800 text")]))

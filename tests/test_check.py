@@ -10,7 +10,7 @@ from recollect.algos import ADVANTAGES, KL, LOSSES
 from recollect.algos.aggregation import AGGREGATIONS
 from recollect.compose import compose
 from recollect.config import Config
-from recollect.rewards import REWARDS
+from recollect.tools import TOOLS
 from recollect.types import BadInput
 
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
@@ -21,7 +21,10 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "agent.agent_type=react agent.tools=[abacus]": "agent.tools=abacus is unknown; known: calculator",
     "agent.tools=[calculator]": "the agent recurrent uses no tools",
     "agent.backend=async_vllm": "known: async_verl",
-    "agent.template=gpt9": "known: chatml, qwen2.5",
+    "agent.template=gpt9": "known: qwen2.5, qwen3, llama3, chatml, plain",
+    "agent.tool_parser=xml": "agent.tool_parser=xml is unknown; known: hermes",
+    "agent.max_context_length=0": "agent.max_context_length=0 must be positive",
+    "agent.max_context_length=64 agent.max_tokens_per_turn=64": "leaves no room for a prompt",
     "agent.max_turns=0": "agent.max_turns=0 must be positive",
     "agent.num_chains=0": "other names of it: agent.num_chains",
     "agent.max_tokens_per_turn=0": "agent.max_tokens_per_turn",
@@ -140,11 +143,5 @@ def test_the_names_are_those_that_exist() -> None:
     assert {*check.LOSS_MODES, "vanilla"} == set(LOSSES)
     assert set(check.KL_TYPES) == set(KL)
     assert set(check.AGG_MODES) == set(AGGREGATIONS)
-    assert not set(check.TOOL_AGENTS) & set(AGENTS)
-    assert set(check.TOOL_REWARDS) <= set(REWARDS)
-
-
-def test_what_cannot_run_yet_says_so() -> None:
-    for text in ("agent.agent_type=hf agent.tools=[calculator]", "agent.reward_name=code_reward"):
-        with pytest.raises(BadInput, match="cannot run yet"):
-            check.refuse_unfinished(compose("needle", text.split()))
+    assert set(check.TOOL_AGENTS) | {"recurrent", "chat"} == set(AGENTS)
+    assert set(TOOLS) <= set(check.TOOLS)

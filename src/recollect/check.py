@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recollect.chat import TEMPLATES
+from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.sandbox import check as sandbox
@@ -19,12 +19,11 @@ LOSS_MODES = ("ppo", "gspo", "cispo", "dr_grpo", "reinforce")
 AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "trajectory-mean")
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
-TOOL_AGENTS = ("hf", "react", "code")
+TOOL_AGENTS = ("hf", "react", "code", "search_r1")
 TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
 )
-TOOL_REWARDS = ("code_reward",)  # rewards that need what tool agents need
 DTYPES = ("auto", "float32", "bfloat16")
 
 POLICY, ENGINE, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
@@ -38,15 +37,6 @@ def checked(cfg: Config) -> Config:
         for problem in section(cfg):
             raise BadInput(problem)
     return cfg
-
-
-def refuse_unfinished(cfg: Config) -> None:
-    """Refuse to run what can be configured and checked, but not yet run."""
-    kind, reward = cfg.agent.agent_type, cfg.agent.reward_name
-    if kind in TOOL_AGENTS:
-        raise BadInput(f"agent.agent_type={kind} is a tool agent: --dry-run checks its command, but it cannot run yet")
-    if reward in TOOL_REWARDS:
-        raise BadInput(f"agent.reward_name={reward} runs code, which only tool agents will do; it cannot run yet")
 
 
 def _agent(cfg: Config) -> Problems:
@@ -67,7 +57,15 @@ def _agent(cfg: Config) -> Problems:
                 yield from _known("agent.tools", tool, TOOLS, "or module:function, or file.py:function")
         if not agent.tools and agent.agent_type != "hf":
             yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{TOOLS[0]}]"
-    yield from _positive(agent, "agent", "max_turns max_concurrency timeout_s reward_timeout_s")
+    if agent.tool_parser is not None and ":" not in agent.tool_parser:
+        yield from _known("agent.tool_parser", agent.tool_parser, list(TOOL_PARSERS), "or module:function")
+    yield from _positive(agent, "agent", "max_turns max_concurrency timeout_s reward_timeout_s max_context_length")
+    length = agent.max_tokens_per_turn or cfg.data.max_response_length
+    if agent.max_context_length is not None and agent.max_context_length <= length:
+        yield (
+            f"agent.max_context_length={agent.max_context_length} leaves no room for a prompt: a turn alone may have "
+            f"agent.max_tokens_per_turn={length} tokens"
+        )
     yield from _share("agent.max_failure_rate", agent.max_failure_rate)
     yield from _known("reward_model.reward_manager", cfg.reward_model.reward_manager, ["naive", "thread"])
 

@@ -242,14 +242,18 @@ class Agent:
     """The agent loop and its reward. `agent.init_args.X` is the same key as `agent.X`."""
 
     use_agent: bool = True  # False: one plain question and answer, whatever agent_type says
-    agent_type: str = "recurrent"  # recurrent, chat, hf, react, code, or package.module:function, or file.py:function
+    agent_type: str = (
+        "recurrent"  # recurrent, chat, hf, react, code, search_r1, or module:function, or file.py:function
+    )
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
     template: str | None = None  # chat template by name: chatml, qwen2.5 or qwen3; default: the tokenizer's own
     tools: list[str] = field(default_factory=list)  # tools by name
+    tool_parser: str | None = None  # hermes, llama, react, code, search_r1, or module:function; default: by template
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it
     backend: str = "async_verl"  # who generates: async_verl, the trainer's own engine
     max_turns: int = 10  # generations per trajectory of a tool agent
     num_chains: int | None = None  # trajectories per task; the same as actor_rollout_ref.rollout.n
+    max_context_length: int | None = None  # tokens of prompt and completion in a tool agent; default: the window
     max_tokens_per_turn: int | None = None  # longest completion of a turn; default rollout.response_length
     reward_name: str = "boxed_em"  # a name of docs/rewards.md, module:function, file.py:function, or [a*0.8,b*0.2]
     max_concurrency: int = 1024  # trajectories under way at once

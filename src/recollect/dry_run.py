@@ -53,11 +53,10 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
 def _names(cfg: Config) -> None:
     """Agent, tools and reward by name, as a run would find them."""
     agent = cfg.agent
-    if agent.agent_type not in TOOL_AGENTS:
-        find(agent.agent_type, AGENTS, "agent.agent_type")
+    find(agent.agent_type, AGENTS, "agent.agent_type")
     find_reward(agent.reward_name)
     for tool in agent.tools:
-        if tool not in TOOLS:
+        if tool not in TOOLS and not tool.startswith("mcp:"):
             find(tool, {}, "agent.tools")
 
 
@@ -142,8 +141,6 @@ def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:
 
 
 def _warnings(cfg: Config, need: int) -> Iterator[str]:
-    if cfg.agent.agent_type in TOOL_AGENTS:
-        yield f"agent.agent_type={cfg.agent.agent_type} is checked here, but cannot be trained yet"
     for name in cfg.trainer.logger:
         if name not in ("console", "jsonl") and find_spec(name) is None:
             yield f"trainer.logger: {name} is not installed; the run goes on without it"

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from recollect.agents import AGENTS
-from recollect.check import refuse_unfinished
+from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards import REWARDS
-from recollect.rewards.call import call
-from recollect.session import Binding, Session
-from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
+from recollect.rewards.call import as_score, call
+from recollect.session import Binding, Session, SessionTools
+from recollect.tools import Toolbox
+from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Score, Task, Trajectory
 
 REWARD_THREADS = 32  # rewards of the user's own that run at once
 AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
@@ -30,12 +32,19 @@ class Collector:
         self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
-        refuse_unfinished(cfg)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
         self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
         self.builtin_reward = cfg.agent.reward_name in REWARDS
         self.on_done = on_done or (lambda trajectory: None)
         self.scoring = asyncio.Semaphore(0)  # made anew by every collection, for it belongs to one event loop
+        self.toolbox = Toolbox(cfg.agent.tools, cfg) if cfg.agent.tools else None
+        if cfg.agent.tool_parser is not None:
+            find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
+
+    async def close(self) -> None:
+        """End what the tools hold: servers, sandboxes, instances."""
+        if self.toolbox is not None:
+            await self.toolbox.close()
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
@@ -65,11 +74,34 @@ class Collector:
         self.on_done(trajectory)
 
     async def _solve(self, task: Task, session: Session) -> None:
-        session.trajectory.answer = str(await self.agent(task, session, self.cfg))
+        async with self._tools(task, session):
+            session.trajectory.answer = str(await self.agent(task, session, self.cfg))
         session.trajectory.stop = session.trajectory.stop or "answered"
 
+    @asynccontextmanager
+    async def _tools(self, task: Task, session: Session) -> AsyncIterator[None]:
+        """The session's tools, open while its agent runs and released however it ends."""
+        if self.toolbox is None:
+            yield
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                opened = await stack.enter_async_context(self.toolbox.open(task, session.trajectory))
+            except Exception as error:
+                session.tools_error = error
+                raise
+            session.tools = SessionTools(self.toolbox.schemas, opened, session.trajectory)
+            try:
+                yield
+            finally:
+                session.trajectory.tool_calls = dict(opened.counts)
+
     async def _score(self, task: Task, trajectory: Trajectory) -> None:
-        trajectory.score = await call(self.reward, task, trajectory, self.builtin_reward)
+        score = await call(self.reward, task, trajectory, self.builtin_reward)
+        if self.toolbox is not None:
+            gained = trajectory.tool_reward
+            score = as_score(Score(score.total + gained, {**score.parts, "tools": gained}))
+        trajectory.score = score
 
     async def _guarded(self, work: Awaitable[None], session: Session | None) -> Failure | None:
         """The one error boundary: whatever goes wrong in an agent (or, without a session, a reward) is a Failure."""
@@ -87,6 +119,8 @@ class Collector:
                 return Failure("timeout" if session else "reward", f"no {what} within {seconds:g} s")
             if session is not None and error is session.policy_error:
                 kind = "policy"
+            if session is not None and error is session.tools_error:
+                kind = "tools"
             return Failure(kind, f"{type(error).__name__}: {error}")
         return None
 

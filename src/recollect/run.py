@@ -156,6 +156,8 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "parts": t.score.parts if t.score else {},
                 "failure": {"kind": t.failure.kind, "message": t.failure.message} if t.failure else None,
                 "notes": t.notes,
+                "tool_calls": t.tool_calls,
+                "tool_reward": t.tool_reward,
                 "turns": [
                     {
                         "role": turn.role,

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from recollect.chat import Renderer
+from recollect.chat.schemas import Schema
 from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import fitted
+from recollect.tools.base import ToolCall, ToolResult
 from recollect.types import BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
+
+
+class OpenTools(Protocol):
+    """What a toolbox opens for a trajectory."""
+
+    counts: Counter[str]
+
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
 
 
 @dataclass(frozen=True)
@@ -27,23 +38,49 @@ class Binding:
 class Conversation:
     """A context that grows: each generation appends the sampled ids, each message the ids of its text."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> None:
         self.pending = list(messages)
+        self.tools = tools  # schemas that the chat template shows
+        self.inline = False
         self.prompt: list[int] = []
         self.sampled: list[int] = []
 
-    def add(self, *messages: Message) -> None:
-        """Messages that follow what was generated last."""
+    def add(self, *messages: Message, inline: bool = False) -> None:
+        """Messages that follow what was generated last; ``inline`` puts their text into that turn, which goes on."""
         self.pending += messages
+        self.inline = inline
+
+    def upcoming(self, renderer: Renderer) -> list[int]:
+        """The next prompt as it would be now."""
+        if not self.prompt:
+            return renderer.prompt(self.pending, self.tools)
+        if self.inline:
+            return renderer.append(self.prompt, self.sampled, "".join(m.content for m in self.pending))
+        if self.pending or self.sampled:
+            return renderer.extend(self.prompt, self.sampled, self.pending, self.tools)
+        return self.prompt
+
+    def accept(self, ids: list[int]) -> None:
+        """Take ids, which ``upcoming`` made, as the next prompt."""
+        self.prompt, self.pending, self.sampled, self.inline = ids, [], [], False
 
     def render(self, renderer: Renderer) -> list[int]:
-        """The next prompt."""
-        if not self.prompt:
-            self.prompt = renderer.prompt(self.pending)
-        elif self.pending or self.sampled:
-            self.prompt = renderer.extend(self.prompt, self.sampled, self.pending)
-        self.pending, self.sampled = [], []
+        """The next prompt, to be generated from."""
+        self.accept(self.upcoming(renderer))
         return self.prompt
+
+
+class SessionTools:
+    """The tools of one trajectory, open while its agent runs."""
+
+    def __init__(self, schemas: Sequence[Schema], opened: OpenTools, trajectory: Trajectory) -> None:
+        self.schemas, self.opened, self.trajectory = list(schemas), opened, trajectory
+
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run calls side by side; results in their order. What goes wrong is a result too. Rewards are added up."""
+        results = await self.opened.call_all(calls)
+        self.trajectory.tool_reward += sum(r.reward for r in results if r.reward is not None)
+        return results
 
 
 class Session:
@@ -60,6 +97,8 @@ class Session:
             key,
         )
         self.policy_error: Exception | None = None  # the last error of a policy, so that a failure can name it
+        self.tools: SessionTools | None = None  # those of agent.tools
+        self.tools_error: Exception | None = None  # why they could not be opened
         self.asked = 0  # generations so far; the noise of each depends on its number
 
     def binding(self, role: str) -> Binding:

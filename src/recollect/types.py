@@ -73,7 +73,7 @@ class Turn:
     temperature: float = 1.0
 
 
-FailureKind = Literal["timeout", "agent", "policy", "reward"]
+FailureKind = Literal["timeout", "agent", "policy", "tools", "reward"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ class Trajectory:
     score: Score | None = None
     failure: Failure | None = None
     notes: list[str] = field(default_factory=list)  # what the agent wants shown: memory after each chunk
+    tool_calls: dict[str, int] = field(default_factory=dict)  # how many calls, by outcome and by tool
+    tool_reward: float = 0.0  # sum of what tools gave; a part of the score
 
     @property
     def valid(self) -> bool:

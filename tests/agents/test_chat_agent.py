@@ -12,7 +12,7 @@ from recollect.config import Config
 from recollect.policies.scripted import Scripted
 from recollect.rollout import Collector
 from recollect.session import Binding
-from recollect.types import BadInput, Group, Sampling, Task
+from recollect.types import Group, Sampling, Task
 
 
 def config(**data: Any) -> Config:
@@ -79,10 +79,3 @@ def test_the_reward_manager(manager: str, most: int, tokenizer: Any) -> None:
     made.reward, made.builtin_reward = reward, False
     (group,) = asyncio.run(made.collect([Task("t", "q")], 6, Sampling(max_tokens=9), "k"))
     assert (peak, sum(t.reward for t in group.trajectories)) == (most, 6.0)
-
-
-def test_tool_agents_are_refused_before_anything_runs(tokenizer: Any) -> None:
-    cfg = config()
-    cfg.agent.agent_type = "react"
-    with pytest.raises(BadInput, match="cannot run yet"):
-        collector(tokenizer, cfg)

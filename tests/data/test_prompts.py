@@ -109,7 +109,7 @@ def test_a_template_by_name() -> None:
     from recollect.models.tiny import build_tokenizer
 
     plain = Renderer(build_tokenizer())
-    named = Renderer(use_template(build_tokenizer(), "qwen2.5"))
+    named = Renderer(use_template(build_tokenizer(), "chatml"))
     text = named.tokenizer.decode(named.prompt([Message("user", "a")]))
     assert text == "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
     assert plain.tokenizer.decode(plain.prompt([Message("user", "a")])) == "<|user|>a<|end|><|assistant|>"

@@ -1,6 +1,10 @@
 """Agent loops: plain async functions of a task and a session."""
 
 from recollect.agents.chat import chat
+from recollect.agents.code import code
+from recollect.agents.hf import hf
+from recollect.agents.react import react
 from recollect.agents.recurrent import recurrent
+from recollect.agents.search_r1 import search_r1
 
-AGENTS = {"recurrent": recurrent, "chat": chat}
+AGENTS = {"recurrent": recurrent, "chat": chat, "hf": hf, "react": react, "code": code, "search_r1": search_r1}

@@ -13,7 +13,7 @@ from recollect.config import Config
 from recollect.data.columns import messages_of
 from recollect.types import BadInput, Message, Task
 
-CONVERSING = ("chat", "hf", "react", "code")  # agents whose first prompt is the question
+CONVERSING = ("chat", "hf", "react", "code", "search_r1")  # agents whose first prompt is the question
 
 
 def first_messages(task: Task, cfg: Config) -> list[Message]:

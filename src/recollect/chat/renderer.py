@@ -1,0 +1,179 @@
+"""Messages ⇄ token ids, with the tokenizer's chat template.
+
+A conversation grows by appending ids: the next prompt is the previous prompt, the ids that were sampled, and the ids of
+the new messages. Sampled ids are never decoded and tokenised again, whatever the template would make of earlier turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from recollect.chat.parsers import default_parser
+from recollect.chat.schemas import Schema
+from recollect.types import BadInput, Message
+
+_MARK = "\u2402recollect\u2403"
+_START = (Message("user", "a"), Message("assistant", _MARK))
+_PROBE: Schema = {
+    "type": "function",
+    "function": {"name": _MARK, "description": "", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+class Renderer:
+    """Renders messages for one tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        if not getattr(tokenizer, "chat_template", None):
+            raise BadInput(
+                "the tokenizer has no chat template; name one with agent.template=…, "
+                "or add one to its folder (chat_template.jinja)"
+            )
+        known = [str(t) for t in tokenizer.all_special_tokens]
+        known += [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+        special = sorted({t for t in known if len(t) > 1}, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, special))) if special else None
+        self.end_id, self._closing = self._end_of_turn()
+        eos, others = tokenizer.eos_token_id, [i for t, i in self._special_ids.items() if t == "<|eom_id|>"]
+        self.stop_ids = tuple(dict.fromkeys([self.end_id, *others, *([] if eos is None else [int(eos)])]))
+        self._closers = {self.end_id, *others}  # tokens that close a turn as the template does
+
+    # ---- what the template can do ----
+
+    @cached_property
+    def parser(self) -> str:
+        """The name of the parser for the calls that this template asks for."""
+        return default_parser(str(self.tokenizer.chat_template))
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """True when the template writes tool schemas into the prompt."""
+        try:
+            return _MARK in self._text([Message("user", "a")], True, [_PROBE])
+        except BadInput:
+            return False
+
+    @cached_property
+    def _knows_tool_role(self) -> bool:
+        try:
+            return _MARK in self._text([Message("user", "a"), Message("assistant", "b")], True, None, (_MARK,))
+        except BadInput:
+            return False
+
+    # ---- text ----
+
+    def _text(
+        self,
+        messages: Sequence[Message],
+        generate: bool,
+        tools: Sequence[Schema] | None = None,
+        results: Sequence[str] = (),
+    ) -> str:
+        rows = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
+        rows += [{"role": "tool", "content": r} for r in results]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                rows, tools=list(tools) if tools else None, add_generation_prompt=generate, tokenize=False
+            )
+        except Exception as error:  # templates raise errors of their own
+            raise BadInput(f"the chat template refuses the conversation: {error}") from None
+        return str(text)
+
+    def _adapted(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages of roles that the template knows: where it has none for tools, results are one user message."""
+        if not any(m.role == "tool" for m in messages) or self._knows_tool_role:
+            return list(messages)
+        rows: list[Message] = []
+        for previous, message in zip([None, *messages], messages, strict=False):
+            if message.role != "tool":
+                rows.append(message)
+            elif previous is not None and previous.role == "tool":
+                rows[-1] = Message("user", f"{rows[-1].content}\n{message.content}")
+            else:
+                rows.append(Message("user", message.content))
+        return rows
+
+    def _harmless(self, content: str) -> str:
+        """A message's text with the tokenizer's control tokens spelt apart: a document must not end the user's turn."""
+        content = content.encode("utf-8", "replace").decode()  # half characters, which no tokenizer takes
+        if self._special is None or not self._special.search(content):
+            return content
+        return self._special.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", content)
+
+    # ---- ids ----
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without anything added. Fast tokenizers are called directly."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Start and end character of each token of a text."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise BadInput("text is cut between tokens, which needs a fast tokenizer (a tokenizer.json)")
+        return list(backend.encode(text, add_special_tokens=False).offsets)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Text of a sampled turn for a parser: with special tokens, for some mark calls, but without its stop token."""
+        ids = list(ids[:-1] if ids and ids[-1] in self.stop_ids else ids)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> list[int]:
+        """Ids of a conversation that the assistant speaks next in."""
+        return self.encode(self._text(self._adapted(messages), True, tools))
+
+    def extend(
+        self,
+        prompt: Sequence[int],
+        sampled: Sequence[int],
+        new: Sequence[Message],
+        tools: Sequence[Schema] | None = None,
+    ) -> list[int]:
+        """The next prompt of a conversation: all that was there, then the new messages.
+
+        The new messages' ids are what the template writes after an assistant turn, whatever it makes of that turn. A
+        turn that did not close itself is closed first, with tokens that count as prompt.
+        """
+        after = self._text([*_START, *self._adapted(new)], True, tools)
+        if _MARK not in after:
+            raise BadInput("the chat template leaves out earlier turns; use another with agent.template=…")
+        tail = self.encode(after[after.index(_MARK) + len(_MARK) :])
+        if (
+            sampled and sampled[-1] in self._closers and self.end_id in tail[: self._closing]
+        ):  # it closed its turn itself
+            tail = tail[tail.index(self.end_id) + 1 :]
+        return [*prompt, *sampled, *tail]
+
+    def append(self, prompt: Sequence[int], sampled: Sequence[int], text: str) -> list[int]:
+        """The next prompt when text is put into the assistant's own turn, which goes on after it."""
+        return [*prompt, *sampled, *self.encode(self._harmless(text))]
+
+    # ---- the end of a turn ----
+
+    @property
+    def _special_ids(self) -> dict[str, int]:
+        ids = dict(zip(self.tokenizer.all_special_tokens, self.tokenizer.all_special_ids, strict=True))
+        return ids | {str(t): i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special}
+
+    def _end_of_turn(self) -> tuple[int, int]:
+        """The token that the template closes a turn with, else the tokenizer's end token; and the closing's length."""
+        text = self._text(_START, False)
+        if _MARK not in text:
+            raise BadInput("the chat template leaves out assistant turns; use another with agent.template=…")
+        closing = self.encode(text[text.rindex(_MARK) + len(_MARK) :])
+        special = set(self._special_ids.values())
+        end = closing[0] if closing and closing[0] in special else self.tokenizer.eos_token_id
+        if end is None:
+            raise BadInput("the tokenizer has no end token and its chat template closes turns with none")
+        return int(end), len(closing)

@@ -1,0 +1,119 @@
+"""Tool calls in running text: Thought/Action/Input, one fenced block of python, and <search> tags.
+
+Those formats have an answer of their own as well; ``*_answer`` finds it, None where there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from recollect.chat.schemas import Schema, loads, named, only_parameter, parameters, required
+from recollect.tools.base import ToolCall
+
+_LABEL = re.compile(
+    r"^[ \t*]*(Thought|Action Input|Action|Input|Observation|Final Answer)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE
+)
+_BRACKETS = re.compile(r"^([\w.:-]+)\s*\[(.*)\]$", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```(?:python|py|python3)[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE_OPEN = re.compile(r"^[ \t]*```(?:python|py|python3)[ \t]*$", re.MULTILINE)
+_FENCED = re.compile(r"^```\w*\s*(.*?)\s*```$", re.DOTALL)
+
+
+def react(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
+    """Every ``Action: tool`` with its ``Action Input:`` (or ``Input:``), up to a final answer."""
+    calls: list[ToolCall] = []
+    waiting = ""  # an action without its input so far
+    for label, body in _labelled(text):
+        if label == "final answer":
+            break
+        if label == "action":
+            calls += [_without_input(waiting, schemas)] if waiting else []
+            waiting = body.strip("`")
+        elif label in ("action input", "input"):
+            calls.append(_with_input(waiting, body, schemas))
+            waiting = ""
+    return [*calls, _without_input(waiting, schemas)] if waiting else calls
+
+
+def react_answer(text: str) -> str | None:
+    """What follows ``Final Answer:``, unless an action stands before it."""
+    for label, body in _labelled(text):
+        if label == "final answer":
+            return body
+        if label in ("action", "action input", "input"):
+            return None
+    return None
+
+
+def code(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
+    """The one fenced python block, as a call of the python tool."""
+    tool = named(schemas, "python_executor", "code_interpreter")
+    blocks, opened = _FENCE.findall(text), len(_FENCE_OPEN.findall(text))
+    if not opened:
+        return []
+    if len(blocks) < opened:
+        return [ToolCall(tool, None, error="the python block is not closed with ```")]
+    if len(blocks) > 1:
+        return [ToolCall(tool, None, error=f"write one python block in a turn, not {len(blocks)}")]
+    return [ToolCall(tool, {only_parameter(schemas, tool, "code"): blocks[0]})]
+
+
+def search_r1(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
+    """Every ``<search>query</search>``."""
+    tool = named(schemas, "search", "google_search")
+    calls = []
+    for part in re.findall(r"<search>(.*?)(</search>|$)|(</search>)", text, re.DOTALL):
+        query, closed, alone = part[0].strip(), part[1], part[2]
+        if alone or not closed or "<search>" in query:
+            problem = "a query stands between <search> and </search>"
+        else:
+            problem = "" if query else "the query is empty"
+        arguments = None if problem else {only_parameter(schemas, tool, "query"): query}
+        calls.append(ToolCall(tool, arguments, error=problem))
+    return calls
+
+
+def search_r1_answer(text: str) -> str | None:
+    """What stands in ``<answer>…</answer>``, unless a search stands before it."""
+    found = re.search(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    return found[1].strip() if found and "<search>" not in text[: found.start()] else None
+
+
+def _labelled(text: str) -> list[tuple[str, str]]:
+    """(label, text up to the next label) in order."""
+    found = list(_LABEL.finditer(text))
+    ends = [*(f.start() for f in found[1:]), *([len(text)] if found else [])]
+    return [(f[1].lower(), text[f.end() : end].strip()) for f, end in zip(found, ends, strict=True)]
+
+
+def _without_input(action: str, schemas: Sequence[Schema]) -> ToolCall:
+    brackets = _BRACKETS.match(action)
+    if brackets:
+        return _with_input(brackets[1], brackets[2], schemas)
+    if required(schemas, action):
+        return ToolCall(action, None, error=f"there is no Action Input for {action}")
+    return ToolCall(action, {})
+
+
+def _with_input(name: str, body: str, schemas: Sequence[Schema]) -> ToolCall:
+    """A call with its input: a JSON object, or for a tool that needs one parameter its value."""
+    if not name:
+        return ToolCall("", None, error="an Action Input needs an Action before it")
+    fenced = _FENCED.match(body)
+    body = fenced[1] if fenced else body
+    try:
+        value: Any = loads(body)
+    except ValueError:
+        value = None
+    known = parameters(schemas, name)
+    if isinstance(value, dict):
+        return ToolCall(name, value)
+    if known is None or not body:
+        return ToolCall(name, {})  # no such tool, or nothing to give it: the toolbox says so
+    if len(known) != 1:
+        return ToolCall(name, None, error=f"the Action Input of {name} has to be a JSON object")
+    key, spec = next(iter(known.items()))
+    takes_text = spec.get("type", "string") == "string"
+    return ToolCall(name, {key: value if isinstance(value, str) or (value is not None and not takes_text) else body})
