@@ -10,16 +10,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from recollect.agents import AGENTS
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.plugins import find
-from recollect.rewards import REWARDS
-from recollect.rewards.call import as_score, call
+from recollect.rewards import find_reward, marks_of
+from recollect.rewards.call import as_score, call, score_groups
+from recollect.sandbox.shared import configure
 from recollect.session import Binding, Session, SessionTools
 from recollect.tools import Toolbox
-from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Score, Task, Trajectory
+from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
 
 REWARD_THREADS = 32  # rewards of the user's own that run at once
 AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
@@ -33,8 +35,10 @@ class Collector:
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
-        self.reward: Reward = find(cfg.agent.reward_name, REWARDS, "agent.reward_name")
-        self.builtin_reward = cfg.agent.reward_name in REWARDS
+        self.reward: Reward = find_reward(cfg.agent.reward_name)
+        self.builtin_reward = marks_of(self.reward).inline
+        self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
+        configure(cfg.sandbox)
         self.on_done = on_done or (lambda trajectory: None)
         self.scoring = asyncio.Semaphore(0)  # made anew by every collection, for it belongs to one event loop
         self.toolbox = Toolbox(cfg.agent.tools, cfg) if cfg.agent.tools else None
@@ -58,6 +62,11 @@ class Collector:
             for trajectory in group.trajectories
         ]
         await asyncio.gather(*attempts)
+        if self.together:
+            await score_groups(self.reward, groups, self.cfg.agent.reward_timeout_s)
+            for trajectory in (t for g in groups for t in g.trajectories):
+                self._add_tool_reward(trajectory)
+                self.on_done(trajectory)
         return groups
 
     async def _attempt(
@@ -66,12 +75,13 @@ class Collector:
         session = Session(task, trajectory, self.roles, sampling, key)
         async with gate:
             trajectory.failure = await self._guarded(self._solve(task, session), session)
-        if trajectory.failure is None:
+        if trajectory.failure is None and not self.together:
             async with self.scoring:
                 trajectory.failure = await self._guarded(self._score(task, trajectory), None)
         if trajectory.failure is not None:
             trajectory.stop = "failed"
-        self.on_done(trajectory)
+        if not self.together:
+            self.on_done(trajectory)
 
     async def _solve(self, task: Task, session: Session) -> None:
         async with self._tools(task, session):
@@ -97,11 +107,15 @@ class Collector:
                 session.trajectory.tool_calls = dict(opened.counts)
 
     async def _score(self, task: Task, trajectory: Trajectory) -> None:
-        score = await call(self.reward, task, trajectory, self.builtin_reward)
-        if self.toolbox is not None:
-            gained = trajectory.tool_reward
-            score = as_score(Score(score.total + gained, {**score.parts, "tools": gained}))
-        trajectory.score = score
+        trajectory.score = await call(self.reward, task, trajectory, self.builtin_reward)
+        self._add_tool_reward(trajectory)
+
+    def _add_tool_reward(self, trajectory: Trajectory) -> None:
+        """What tools gave for their use comes on top of the reward."""
+        score, gained = trajectory.score, trajectory.tool_reward
+        if self.toolbox is not None and score is not None:
+            parts = {**score.parts, "tools": gained}
+            trajectory.score = as_score(replace(score, total=score.total + gained, parts=parts))
 
     async def _guarded(self, work: Awaitable[None], session: Session | None) -> Failure | None:
         """The one error boundary: whatever goes wrong in an agent (or, without a session, a reward) is a Failure."""

@@ -71,7 +71,8 @@ def annotate(
     made, entries, heat = Annotations(), batch.entries, batch.temperature
     penalty, most = algorithm.use_kl_in_reward, policy.rollout.log_prob_micro_batch_size_per_gpu
     exact = penalty and algorithm.kl_penalty == "full"
-    if updates_of(cfg, len(np.unique(batch.groups))) > 1 or (penalty and not exact):
+    moved_before = critic is not None and cfg.critic.model.share_actor  # its update comes before the policy's
+    if updates_of(cfg, len(np.unique(batch.groups))) > 1 or (penalty and not exact) or moved_before:
         made.old = over(budgets.old, most, lambda packs: learner.logprobs(packs, entries, heat))
     if exact:
         assert reference is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -50,13 +51,19 @@ class Fit:
         self.run = Run.start(cfg)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
-        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress, self.critic, console.warn)
+        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress, collector, self.critic, console.warn)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
         self.asked = Asked()
 
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
+        try:
+            return self._fit()
+        finally:
+            asyncio.run(self.collector.close())
+
+    def _fit(self) -> dict[str, Any]:
         if self.cfg.trainer.val_only:
             return self._only_validate()
         done = self.run.read_json("report.json")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
-from typing import Any
+from collections import Counter
 
 import numpy as np
 import torch
 
 from recollect.rollout import failures
 from recollect.train.gather import Gathered, has_signal
+from recollect.types import Trajectory
 
 ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "clip_fraction", "logprob_drift", "skipped_updates")
 
@@ -20,7 +21,7 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
     completions = [turn.completion for t in trajectories for turn in t.turns]
     rewards = np.array([t.reward for t in trajectories if t.valid])
     lengths = np.array([sum(len(turn.completion.ids) for turn in t.turns) for t in trajectories])
-    failed = failures(made.sampled)
+    failed, stops = failures(made.sampled), Counter(t.stop or "failed" for t in trajectories)
     parts = sorted({name for t in trajectories if t.score for name in t.score.parts})
     row = {
         "reward/mean": float(rewards.mean()),
@@ -37,6 +38,8 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
         "rollout/cut": float(np.mean([c.stop == "length" for c in completions])) if completions else 0.0,
         "rollout/failures": float(sum(failed.values())),
         **{f"rollout/failures/{kind}": float(count) for kind, count in sorted(failed.items())},
+        **{f"rollout/stop/{reason}": count / len(trajectories) for reason, count in sorted(stops.items())},
+        **tool_metrics(trajectories),
         "rollout/groups_without_signal": float(np.mean([not has_signal(g, "reward") for g in made.sampled])),
         "rollout/gen_batches": float(made.batches),
         "memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -46,6 +49,14 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
     return row | {name: value for name, value in changed.items() if "/" in name}
 
 
-def _part(trajectories: list[Any], name: str) -> float:
+def tool_metrics(trajectories: list[Trajectory]) -> dict[str, float]:
+    """Calls of tools per trajectory, by outcome and by tool; nothing when no tool was called."""
+    total: Counter[str] = Counter()
+    for trajectory in trajectories:
+        total.update(trajectory.tool_calls)
+    return {f"tools/{name.removeprefix('tool/')}": n / len(trajectories) for name, n in sorted(total.items())}
+
+
+def _part(trajectories: list[Trajectory], name: str) -> float:
     values = [t.score.parts[name] for t in trajectories if t.score and name in t.score.parts]
     return float(np.mean(values))

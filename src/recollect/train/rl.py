@@ -62,11 +62,12 @@ class Reinforce:
         parts: Parts,
         stream: TaskStream,
         progress: Progress,
+        collector: Collector,
         critic: Critic | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.cfg, self.run, self.parts, self.progress, self.critic = cfg, run, parts, progress, critic
-        self.gatherer = Gatherer(cfg, stream, Collector(cfg, parts.roles()))
+        self.gatherer = Gatherer(cfg, stream, collector)
         self.budgets = Budgets.of(cfg, warn)
         self.reference: Learner | None = None
 
