@@ -152,8 +152,9 @@ def _rollout(cfg: Config) -> Problems:
     rollout, ref = cfg.actor_rollout_ref.rollout, cfg.actor_rollout_ref.ref
     yield from _known(f"{ENGINE}.name", rollout.name, ["engine", "vllm", "hf"])
     yield from _known(f"{ENGINE}.dtype", rollout.dtype, DTYPES)
+    yield from _positive(rollout, ENGINE, "temperature")
+    yield from _not_negative(rollout.val_kwargs, f"{ENGINE}.val_kwargs", "temperature")
     for place, sampling in ((ENGINE, rollout), (f"{ENGINE}.val_kwargs", rollout.val_kwargs)):
-        yield from _positive(sampling, place, "temperature")
         yield from _from_minus_one(sampling, place, "top_k")
         if not 0 < sampling.top_p <= 1:
             yield f"{place}.top_p={sampling.top_p} must be in (0, 1]"
@@ -241,7 +242,7 @@ def _trainer(cfg: Config) -> Problems:
     if trainer.val_only and cfg.data.train_files and not cfg.data.val_files:
         yield "trainer.val_only=True, but there is nothing to validate on: set data.val_files"
     yield from _positive(trainer, "trainer", "total_epochs max_ckpt_to_keep")
-    yield from _not_negative(trainer, "trainer", "total_training_steps threads critic_warmup patience")
+    yield from _not_negative(trainer, "trainer", "total_training_steps threads critic_warmup patience seed")
     yield from _from_minus_one(trainer, "trainer", "save_freq test_freq")
     yield from _one_device(cfg)
 

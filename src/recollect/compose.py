@@ -45,7 +45,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     if name in recipe_names():
         text, place = (resources.files("recollect") / "recipes" / f"{name}.yaml").read_text(), name
     elif Path(name).is_file():
-        text, place = Path(name).read_text(), name
+        text, place = Path(name).read_text(errors="replace"), name
     else:
         near = difflib.get_close_matches(name, recipe_names(), 1)
         hint = f"; did you mean {near[0]}?" if near else ""

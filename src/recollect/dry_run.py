@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
 from recollect.agents import AGENTS
-from recollect.chat import Renderer
+from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.check import TOOL_AGENTS, TOOLS
 from recollect.config import Config
 from recollect.console import Console
@@ -27,6 +29,7 @@ from recollect.rewards import find_reward
 from recollect.run import Run
 from recollect.train.device import pick_device
 from recollect.train.setup import check_window
+from recollect.train.validate import check_best_metric
 from recollect.types import BadInput, Task
 
 ROLES = {"recurrent": ["memory", "qa"], "chat": ["agent"], **{name: ["agent"] for name in TOOL_AGENTS}}
@@ -39,8 +42,13 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _names(cfg)
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
     steps = cfg.trainer.total_training_steps = stream.steps()
+    check_best_metric(cfg, val)
+    if cfg.trainer.val_only and not val:
+        raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
     run = Run.usable(cfg)
     _resume(cfg)
+    _packages(cfg)
+    _endpoint(cfg)
     tasks = [*stream.take(0), *stream.rows]
     renderer = _model(cfg, [*tasks, *val])
     made = tokens(cfg, tasks, renderer)
@@ -54,6 +62,8 @@ def _names(cfg: Config) -> None:
     """Agent, tools and reward by name, as a run would find them."""
     agent = cfg.agent
     find(agent.agent_type, AGENTS, "agent.agent_type")
+    if agent.tool_parser is not None:
+        find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
     find_reward(agent.reward_name)
     for tool in agent.tools:
         if tool not in TOOLS and not tool.startswith("mcp:"):
@@ -62,8 +72,30 @@ def _names(cfg: Config) -> None:
 
 def _resume(cfg: Config) -> None:
     path = cfg.trainer.resume_from_path
-    if path and not Path(path).expanduser().is_dir():
+    if not path:
+        return
+    folder = Path(path).expanduser()
+    if not (folder / "checkpoints").is_dir() and not (folder / "trainer_state.json").is_file():
         raise BadInput(f"trainer.resume_from_path={path}: there is no checkpoint")
+
+
+def _packages(cfg: Config) -> None:
+    ranks = cfg.actor_rollout_ref.model.lora_rank, cfg.critic.model.lora_rank
+    if any(ranks) and find_spec("peft") is None:
+        raise BadInput("lora_rank needs the package peft, which is not installed: pip install 'recollect[lora]'")
+
+
+def _endpoint(cfg: Config) -> None:
+    """A search service that tools will ask must be there."""
+    address = cfg.search.endpoint
+    if not address or not {"search", "google_search"} & set(cfg.agent.tools):
+        return
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), 5).close()
+    except OSError as error:
+        raise BadInput(f"search.endpoint={address} does not answer: {error}") from None
 
 
 def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:

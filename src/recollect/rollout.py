@@ -114,8 +114,8 @@ class Collector:
         """What tools gave for their use comes on top of the reward."""
         score, gained = trajectory.score, trajectory.tool_reward
         if self.toolbox is not None and score is not None:
-            parts = {**score.parts, "tools": gained}
-            trajectory.score = as_score(replace(score, total=score.total + gained, parts=parts))
+            parts, roles = {**score.parts, "tools": gained}, {k: v + gained for k, v in score.roles.items()}
+            trajectory.score = as_score(replace(score, total=score.total + gained, parts=parts, roles=roles))
 
     async def _guarded(self, work: Awaitable[None], session: Session | None) -> Failure | None:
         """The one error boundary: whatever goes wrong in an agent (or, without a session, a reward) is a Failure."""

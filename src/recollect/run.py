@@ -50,7 +50,9 @@ class Run:
         if run.path.is_dir() and any(p.suffix != ".tmp" for p in run.path.iterdir()):
             if not config.is_file():
                 raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
-            longer = cfg.actor_rollout_ref.actor.optim.lr_scheduler_type == "constant"
+            optims = [cfg.actor_rollout_ref.actor.optim]
+            optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
+            longer = all(optim.lr_scheduler_type == "constant" for optim in optims)
             more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
             other = differing(config.read_text(), cfg, MAY_CHANGE + more)
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"

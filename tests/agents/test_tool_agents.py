@@ -338,7 +338,9 @@ def test_the_context_may_be_limited_below_the_window(renderer: Renderer) -> None
 def test_a_question_that_does_not_fit(renderer: Renderer) -> None:
     policy = Script(renderer, "6", window=500)
     done = play("hf", policy, renderer, box(), question="long " * 500)
-    assert (done.stop, done.answer, done.turns, done.failure) == ("context_full", "", [], None)
+    assert (done.stop, done.answer, done.turns) == ("failed", "", [])  # nothing could be learnt from it: not a zero
+    assert done.failure is not None
+    assert "tokens, tools included" in done.failure.message
 
 
 # ---- the same ids in generation and training, whatever is sampled ----
@@ -361,7 +363,10 @@ def test_any_ids_stay_as_sampled(tokenizer: Any, data: st.DataObject) -> None:
         lines.append([*line, renderer.end_id] if not ends and data.draw(st.booleans()) else line)
     policy = Script(renderer, *lines, window=data.draw(st.integers(400, 3000)))
     done = play(agent, policy, renderer, box(), max_tokens=data.draw(st.integers(1, 120)), max_turns=4)
-    assert done.failure is None
+    if done.failure is not None:  # the window is too small for the first prompt
+        assert "tools included" in done.failure.message
+        assert done.turns == []
+        return
     assert done.stop in ("answered", "no_tool_call", "max_turns", "max_tokens", "context_full")
     assert [list(t.prompt_ids) for t in done.turns] == policy.prompts
     assert all(t.completion.stop == "stop" for t in done.turns[:-1])  # nothing follows a cut turn

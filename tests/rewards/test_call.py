@@ -285,3 +285,15 @@ def test_the_configuration_takes_sums(tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text("agent:\n  reward_name: [qa_f1_reward*0.8, format*0.2]\n")
     assert compose(str(recipe), []).agent.reward_name == text
+
+
+def test_one_value_that_is_no_number_fails_its_own_trajectory_alone() -> None:
+    @reward(level="group")
+    def ranks(trajectories):  # type: ignore[no-untyped-def]
+        return [1.0, float("nan"), "text"][: len(trajectories)]
+
+    group = Group(task("gold"), [attempt("a", answer="a") for _ in range(3)])
+    asyncio.run(score_groups(ranks, [group]))
+    assert [t.valid for t in group.trajectories] == [True, False, False]
+    assert group.trajectories[0].score == Score(1.0)
+    assert {t.failure.kind for t in group.trajectories[1:] if t.failure} == {"reward"}

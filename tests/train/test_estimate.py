@@ -65,7 +65,7 @@ def test_a_role_that_one_trajectory_never_played_is_a_group_of_one() -> None:
 
 def test_greedy_rewards_are_the_baseline_of_remax() -> None:
     batch, made = batch_of([trajectory(Score(1.0), "a")], [trajectory(Score(1.0), "a"), trajectory(Score(0.0), "a")])
-    guess = estimate(Algorithm("remax"), batch, made, Annotations(), NO_CONTROL, greedy=[0.25, 1.0])
+    guess = estimate(Algorithm("remax"), batch, made, Annotations(), NO_CONTROL, greedy=[Score(0.25), Score(1.0)])
     assert guess.advantages.tolist() == [0.75] * 2 + [0.0] * 2 + [-1.0] * 2
 
 
@@ -82,3 +82,10 @@ def test_a_divergence_is_taken_off_every_token_and_steers_its_weight() -> None:
     divergence = ((0.5 + 0) / 2 + (1.0 + 0 + 0 + 0) / 4) / 2  # the mean of the trajectories' means
     assert guess.metrics["actor/reward_kl"] == pytest.approx(divergence)
     assert control.coef == pytest.approx(0.5 * (1 + 0.2 * 2 / 100))  # 0.25 is far above 0.1: the step is clipped
+
+
+def test_a_role_is_measured_against_its_own_greedy_reward() -> None:
+    batch, made = batch_of([trajectory(Score(1.0, roles={"memory": 0.5}), "memory", "qa")])
+    greedy = [Score(0.25, roles={"memory": 0.1})]
+    guess = estimate(Algorithm("remax", group_by="role"), batch, made, Annotations(), NO_CONTROL, greedy)
+    assert guess.advantages.tolist() == pytest.approx([0.4, 0.4, 0.75, 0.75])

@@ -8,7 +8,7 @@ import pytest
 
 from recollect.config import Config
 from recollect.train.gather import Gatherer, TooManyFailures, has_signal
-from recollect.types import Failure, Group, Sampling, Score, Task, Trajectory
+from recollect.types import BadInput, Failure, Group, Sampling, Score, Task, Trajectory
 
 
 class Stream:
@@ -80,7 +80,7 @@ def test_off_means_one_batch() -> None:
 def test_remax_rolls_out_greedily_and_keeps_baselines_with_their_groups() -> None:
     work = gatherer(lambda task: task.id.endswith(".2"), batch=3, estimator="remax")
     made = work.gather(0, 0)
-    assert made.greedy == [0.0, 0.0, 0.0]
+    assert made.greedy == [Score(0.0)] * 3
     assert len(made.groups) == 3
     assert ("step-0/greedy", 1, 0.0) in work.collector.keys
 
@@ -100,3 +100,17 @@ def test_signal_may_be_asked_of_a_part() -> None:
     assert not has_signal(group, "reward")
     two.failure = Failure("timeout", "late")
     assert not has_signal(group, "exact")
+
+
+def test_a_metric_that_no_score_has_is_refused() -> None:
+    work = gatherer(lambda task: True)
+    work.cfg.algorithm.filter_groups.metric = "acuracy"
+    with pytest.raises(BadInput, match=r"filter_groups.metric=acuracy: .* there are reward"):
+        work.gather(0, 0)
+    work.cfg.algorithm.filter_groups.metric = "acc"  # another system's name of the reward
+    assert len(work.gather(0, 0).groups) == 4
+
+
+def test_roles_that_differ_are_signal() -> None:
+    rows = [Trajectory("t", i, score=Score(1.0, roles={"memory": float(i)})) for i in range(2)]
+    assert has_signal(Group(Task("t", "q"), rows), "reward")

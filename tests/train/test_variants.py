@@ -47,6 +47,11 @@ VARIANTS = {
         f"{ACTOR}.ppo_micro_batch_size_per_gpu=3",
         "actor_rollout_ref.model.enable_gradient_checkpointing=true",
     ],
+    "muon on LoRA": [
+        f"{ACTOR}.optim.name=muon",
+        "actor_rollout_ref.model.lora_rank=2",
+        f"{ACTOR}.use_kl_loss=true",
+    ],
     "row by row": ["actor_rollout_ref.model.use_remove_padding=false", f"{ACTOR}.ppo_mini_batch_size=2"],
 }
 RESUMED = ("critic", "shared critic", "KL in the reward", "dynamic sampling", "remax")
@@ -58,7 +63,13 @@ def run(out: Path, model: Path, steps: int, *more: str) -> dict[str, Any]:
 
 
 def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
-    return load_file(out / "checkpoints" / f"step-{step}" / "model.safetensors")
+    folder = out / "checkpoints" / f"step-{step}"
+    return load_file(next(f for f in folder.glob("*model.safetensors")))
+
+
+def load_body(folder: Path) -> dict[str, torch.Tensor]:
+    found = load_file(folder / "model.safetensors")
+    return {name.removeprefix("model."): tensor.float() for name, tensor in found.items() if "lm_head" not in name}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -73,6 +84,8 @@ def test_it_trains(variant: str, tmp_path: Path, small_model: Path) -> None:
     before, after = weights(tmp_path / "run", 1), weights(tmp_path / "run", 2)
     assert any(not torch.equal(before[name], after[name]) for name in before)
     if variant == "critic":
+        first, start = (load_body(p) for p in (tmp_path / "run" / "checkpoints" / "step-1" / "critic", small_model))
+        assert any(not torch.equal(first[name], start[name]) for name in first)  # its own body is warmed up too
         assert steps[0]["actor/grad_norm"] == 0  # the first step only warms the critic up
         assert steps[1]["actor/grad_norm"] > 0
         assert {"critic/value_loss", "critic/vf_explained_var"} <= steps[0].keys()

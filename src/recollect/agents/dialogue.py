@@ -40,7 +40,14 @@ class Dialogue:
 
     async def turn(self, stop: Sequence[str] = ()) -> str | None:
         """What the model says next, for a parser; None when a limit has ended the episode."""
-        if self.left == 0 or not fit(self.talk, self.renderer, self._room()):
+        fits = self.left == 0 or fit(self.talk, self.renderer, self._room())
+        if self.last is None and not fits:
+            size = len(self.talk.render(self.renderer))
+            raise ValueError(
+                f"the first prompt has {size} tokens, tools included, and only {self._room()} fit the context: "
+                "raise agent.max_context_length, or lower agent.max_tokens_per_turn"
+            )
+        if self.left == 0 or not fits:
             self.end("context_full" if self.left else "max_turns")
             return None
         self.left -= 1

@@ -107,7 +107,10 @@ async def call_batch(
         level = marks_of(reward).level
         if level == "trajectory":
             calls = [call(reward, t, x, plain=True) for t, x in zip(tasks, trajectories, strict=True)]
-            return list(await asyncio.gather(*calls))
+            each = await asyncio.gather(*calls, return_exceptions=True)
+            for broken in (s for s in each if isinstance(s, BaseException) and not isinstance(s, Exception)):
+                raise broken
+            return [s if isinstance(s, Score) else Score(math.nan) for s in each]
         split = _by_task(tasks) if level == "group" else [list(range(len(tasks)))]
         made = await asyncio.gather(
             *(_call_together(reward, [tasks[i] for i in s], [trajectories[i] for i in s]) for s in split if s)
@@ -127,7 +130,15 @@ async def _call_together(reward: Reward, tasks: Sequence[Task], trajectories: Se
     values = list(values)
     if len(values) != len(trajectories):
         raise ValueError(f"the reward returned {len(values)} values for {len(trajectories)} trajectories")
-    return [as_score(value) for value in values]
+    return [_score_or_none(value) for value in values]
+
+
+def _score_or_none(value: Any) -> Score:
+    """A score; what is none is not finite, so that its own trajectory fails and the others do not."""
+    try:
+        return as_score(value)
+    except (TypeError, ValueError):
+        return Score(math.nan)
 
 
 async def score_groups(reward: Reward, groups: Sequence[Group], timeout: float | None = None) -> None:
@@ -152,7 +163,11 @@ async def _score_set(reward: Reward, groups: Sequence[Group], timeout: float | N
             trajectory.failure, trajectory.stop = Failure("reward", f"{type(error).__name__}: {said}"), "failed"
         return
     for (_, trajectory), score in zip(pairs, scores, strict=True):
-        trajectory.score = score
+        if math.isfinite(score.total):
+            trajectory.score = score
+        else:
+            trajectory.failure = Failure("reward", "the reward of this trajectory is not a finite number")
+            trajectory.stop = "failed"
 
 
 async def _run(reward: Reward, given: Mapping[str, Any], plain: bool) -> Any:

@@ -91,6 +91,13 @@ def prune(folder: Path, kind: str, keep: int, spare: tuple[str, ...] = ()) -> No
             remove_tree(folder / name)
 
 
+def drop_after(folder: Path, step: int) -> None:
+    """Delete the checkpoints of later steps."""
+    for name in names(folder, "step"):
+        if int(name.removeprefix("step-")) > step:
+            remove_tree(folder / name)
+
+
 def load_newest(
     folder: Path, kind: str, learner: Learner, warn: Callable[[str], None], critic: Critic | None = None
 ) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from recollect.algos.control import KLControl
 from recollect.algos.kl import KL
 from recollect.config import Algorithm
 from recollect.train.annotate import Annotations
-from recollect.types import Trajectory
+from recollect.types import Score, Trajectory
 
 
 class Estimate(NamedTuple):
@@ -46,9 +46,13 @@ def token_rewards(batch: Batch, units_E: np.ndarray, trajectories: Sequence[Traj
     for place in last_tokens(units_E):
         score = trajectories[batch.trajectories_E[place]].score
         assert score is not None
-        role = batch.roles[batch.roles_E[place]]
-        rewards[place] = score.roles.get(role, score.total) if by_role else score.total
+        rewards[place] = _earned(score, batch.roles[batch.roles_E[place]] if by_role else "")
     return rewards
+
+
+def _earned(score: Score, role: str) -> float:
+    """What a role earned: its own reward where it has one, else the whole."""
+    return score.roles.get(role, score.total) if role else score.total
 
 
 def estimate(
@@ -57,9 +61,9 @@ def estimate(
     trajectories: Sequence[Trajectory],
     notes: Annotations,
     control: KLControl,
-    greedy: Sequence[float] | None = None,
+    greedy: Sequence[Score] | None = None,
 ) -> Estimate:
-    """Advantages and returns of a batch. ``greedy`` holds the reward of each group's greedy rollout (remax)."""
+    """Advantages and returns of a batch. ``greedy`` holds the score of each group's greedy rollout (remax)."""
     units_E, groups_E = units(batch, cfg.group_by)
     rewards = torch.from_numpy(token_rewards(batch, units_E, trajectories, cfg.group_by == "role"))
     metrics: dict[str, float] = {}
@@ -71,7 +75,9 @@ def estimate(
         control.update(mean, len(np.unique(batch.trajectories_E)))
     baselines = None
     if greedy is not None:
-        baselines = torch.tensor([greedy[g] for g in batch.groups_E.tolist()], dtype=torch.float64)
+        roles = [batch.roles[r] for r in batch.roles_E.tolist()] if cfg.group_by == "role" else [""] * batch.entries
+        found = [_earned(greedy[g], role) for g, role in zip(batch.groups_E.tolist(), roles, strict=True)]
+        baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
     values = None if notes.values is None else notes.values.double().cpu()
     advantages, returns = ADVANTAGES[cfg.adv_estimator](

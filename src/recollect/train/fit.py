@@ -20,7 +20,7 @@ from recollect.train import checkpoint
 from recollect.train.critic import Critic
 from recollect.train.interrupt import Asked, Interrupted, interruptible
 from recollect.train.learner import Learner, reference_of
-from recollect.train.resume import keeps_first, named_start, needs_reference
+from recollect.train.resume import BACK, keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
 from recollect.train.setup import build, build_critic
 from recollect.train.sft import Supervised
@@ -67,7 +67,7 @@ class Fit:
         if self.cfg.trainer.val_only:
             return self._only_validate()
         done = self.run.read_json("report.json")
-        if done is not None and (done["steps"] == self.total or done.get("stopped")):
+        if done is not None and (done["steps"] == self.total or done.get("stopped")) and self.start is None:
             self.console.say(f"{self.run.path} is complete; this is its report")
             return dict(done)
         resumed = self._resume()
@@ -95,6 +95,7 @@ class Fit:
                 cfg.sft.steps,
                 self.parts.learner.dtype,
                 actor.grad_clip,
+                owner=self.parts.learner,
             )
             supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer)
             supervised.fit(supervised.resume(), lambda: self.asked.stop)
@@ -231,6 +232,8 @@ class Fit:
             state: dict[str, Any] | None = self.start.state
         else:
             state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn, self.critic)
+        if state is None and checkpoint.names(self.folder, "step"):
+            raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")
         for key, value in (state or {}).items():
             setattr(self.progress, key, value)
         return state is not None
@@ -248,6 +251,10 @@ class Fit:
                 checkpoint.link(first, self.folder / "step-0")
             self._save()
             self.console.say(f"going on from {self.start.path} at step {progress.step}")
+        elif self.start is not None:
+            checkpoint.drop_after(self.folder, progress.step)
+            self.run.write_json(BACK, {"from": str(self.start.path)})
+            self.console.say(f"going back to {self.start.path} at step {progress.step}; later checkpoints are gone")
         elif progress.step:
             self.console.say(f"resuming {self.run.path} at step {progress.step}")
         keep_best(self.folder, progress)

@@ -10,7 +10,7 @@ import numpy as np
 from recollect.config import Config
 from recollect.data.tasks import TaskStream
 from recollect.rollout import Collector, failures, first_failure
-from recollect.types import Group, Sampling, Task
+from recollect.types import BadInput, Group, Sampling, Score, Task
 
 
 class TooManyFailures(RuntimeError):
@@ -23,7 +23,7 @@ class Gathered:
 
     groups: list[Group] = field(default_factory=list)  # those to train on
     sampled: list[Group] = field(default_factory=list)  # all, those without signal included
-    greedy: list[float] | None = None  # remax: the reward of each group's greedy rollout
+    greedy: list[Score] | None = None  # remax: the score of each group's greedy rollout
     batches: int = 0  # batches of tasks that were taken
 
 
@@ -39,7 +39,7 @@ class Gatherer:
     def gather(self, step: int, position: int) -> Gathered:
         """The groups of a step. ``position`` counts the batches of tasks that earlier steps took."""
         made, wanted, choose = Gathered(), self.cfg.data.train_batch_size, self.cfg.algorithm.filter_groups
-        greedy: list[float] = []
+        greedy: list[Score] = []
         remax = self.cfg.algorithm.adv_estimator == "remax"
         while True:
             tasks = self.stream.take(position + made.batches)
@@ -48,6 +48,8 @@ class Gatherer:
             self._stop_if_broken(groups, step)
             made.batches += 1
             made.sampled += groups
+            if choose.enable:
+                _check_metric(choose.metric, groups)
             useful = [not choose.enable or has_signal(g, choose.metric) for g in groups]
             made.groups += [g for g, keep in zip(groups, useful, strict=True) if keep]
             greedy += [b for b, keep in zip(baselines, useful, strict=True) if keep]
@@ -57,11 +59,11 @@ class Gatherer:
         made.greedy = greedy[:wanted] if remax else None
         return made
 
-    async def _sample(self, tasks: list[Task], key: str, remax: bool) -> tuple[list[Group], list[float]]:
+    async def _sample(self, tasks: list[Task], key: str, remax: bool) -> tuple[list[Group], list[Score]]:
         n = self.cfg.actor_rollout_ref.rollout.n
         sampled = self.collector.collect(tasks, n, self.sampling, key)
         if not remax:
-            return await sampled, [0.0] * len(tasks)
+            return await sampled, [Score(0.0)] * len(tasks)
         once = self.collector.collect(tasks, 1, replace(self.sampling, temperature=0.0), f"{key}/greedy")
         groups, greedy = await asyncio.gather(sampled, once)
         return groups, [_baseline(g, group) for g, group in zip(greedy, groups, strict=True)]
@@ -74,16 +76,32 @@ class Gatherer:
             )
 
 
+REWARD = ("reward", "acc", "score", "seq_reward", "seq_final_reward")  # names of the whole reward
+
+
 def has_signal(group: Group, metric: str) -> bool:
-    """True when the group's valid trajectories differ in their reward, or in a named part of it."""
+    """True when the group's valid trajectories differ in their reward (of any role), or in a named part of it."""
     scores = [t.score for t in group.trajectories if t.valid and t.score is not None]
-    return len({s.total if metric == "reward" else s.parts.get(metric, s.total) for s in scores}) > 1
+    if metric not in REWARD:
+        return len({s.parts.get(metric, s.total) for s in scores}) > 1
+    return len({(s.total, *sorted(s.roles.items())) for s in scores}) > 1
 
 
-def _baseline(greedy: Group, sampled: Group) -> float:
-    """The greedy rollout's reward; where it failed, the mean of the sampled ones, so that the group still counts."""
+def _check_metric(metric: str, groups: list[Group]) -> None:
+    """Refuse the name of a part that no score has."""
+    parts = {name for g in groups for t in g.trajectories if t.score is not None for name in t.score.parts}
+    if metric not in REWARD and metric not in parts:
+        known = ", ".join(["reward", *sorted(parts)])
+        raise BadInput(f"algorithm.filter_groups.metric={metric}: the scores have no such part; there are {known}")
+
+
+def _baseline(greedy: Group, sampled: Group) -> Score:
+    """The greedy rollout's score; where it failed, the mean of the sampled ones, so that the group still counts."""
     attempt = greedy.trajectories[0]
-    if attempt.valid:
-        return attempt.reward
-    rewards = [t.reward for t in sampled.trajectories if t.valid]
-    return float(np.mean(rewards)) if rewards else 0.0
+    if attempt.valid and attempt.score is not None:
+        return attempt.score
+    scores = [t.score for t in sampled.trajectories if t.valid and t.score is not None]
+    mean = lambda values: float(np.mean(values)) if values else 0.0
+    roles = {name for s in scores for name in s.roles}
+    by_role = {name: mean([s.roles.get(name, s.total) for s in scores]) for name in roles}
+    return Score(mean([s.total for s in scores]), roles=by_role)

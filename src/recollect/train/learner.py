@@ -50,7 +50,7 @@ class Learner:
     ) -> None:
         self.model = model.float()
         focus(self.model)
-        self.device = next(model.parameters()).device
+        self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
         self.dtype = dtype
         self.optim = optim
         self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim)

@@ -14,6 +14,8 @@ from recollect.types import Trajectory
 
 ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "clip_fraction", "logprob_drift", "skipped_updates")
 
+TRUST = ("importance", "importance_capped")  # with algorithm.rollout_is
+
 
 def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
     """The metrics of a step, but for its times. Rewards are those of everything that was sampled."""
@@ -30,6 +32,7 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
         "reward/max": float(rewards.max()),
         **{f"reward/part/{name}": _part(trajectories, name) for name in parts},
         **{f"actor/{name}": changed.get(name, 0.0) for name in ACTOR},
+        **{f"actor/{name}": changed[name] for name in TRUST if name in changed},
         "actor/tokens_computed": changed.get("tokens_computed", 0.0) * changed.get("updates", 0.0),
         "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "rollout/tokens": float(lengths.sum()),

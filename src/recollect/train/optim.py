@@ -50,8 +50,11 @@ def build_optimizer(model: nn.Module, config: Optim) -> Optimizers:
         raise BadInput(f"actor_rollout_ref.actor.optim.name={config.name}: known are adamw and muon")
     matrices = [p for n, p in named if p.ndim == 2 and not any(k in n for k in ("embed", "lm_head", "value_head"))]
     chosen = {id(p) for p in matrices}
-    muon = torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-    return Optimizers([muon, _adamw((p for _, p in named if id(p) not in chosen), lr, decay, betas)])
+    rest = [p for _, p in named if id(p) not in chosen]
+    parts: list[torch.optim.Optimizer] = []
+    if matrices:
+        parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+    return Optimizers([*parts, _adamw(rest, lr, decay, betas)] if rest else parts)
 
 
 def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple[float, ...]) -> torch.optim.Optimizer:

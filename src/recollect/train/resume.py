@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from recollect.train.critic import Critic
 from recollect.train.learner import Learner
 from recollect.types import BadInput
 
+BACK = "resumed.json"  # remembers that the run went back to an earlier checkpoint of its own
 OF_ITS_RUN = ("seconds", "metrics_size", "best", "best_step", "stale", "stopped")  # another run has its own
 
 
@@ -24,6 +26,14 @@ class Start:
     path: Path
     state: dict[str, Any]
     foreign: bool  # it belongs to another run
+
+
+def went_back_to(run: Path) -> str | None:
+    """The checkpoint of its own that a run went back to last."""
+    try:
+        return str(json.loads((run / BACK).read_text())["from"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def needs_reference(cfg: Config) -> bool:
@@ -53,6 +63,8 @@ def named_start(
         )
     path = Path(given).expanduser().resolve()
     foreign = run.resolve() not in path.parents
+    if not foreign and went_back_to(run) == str(path):
+        return None  # it did so already; what has been made since is kept
     if foreign and own and path != run.resolve():
         return None  # this run has begun; it goes on from its own checkpoints
     start = _load(path, given, learner, critic, foreign and path != run.resolve(), warn)

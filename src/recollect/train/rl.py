@@ -49,7 +49,8 @@ class Progress:
 
 def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:
     """The control of the divergence's weight, at its configured start or where an earlier step left it."""
-    return KLControl(cfg.kl_coef if coef is None else coef, cfg.type, cfg.target_kl, cfg.horizon)
+    start = cfg.kl_coef if coef is None or cfg.type == "fixed" else coef
+    return KLControl(start, cfg.type, cfg.target_kl, cfg.horizon)
 
 
 class Reinforce:
@@ -89,7 +90,8 @@ class Reinforce:
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
             if self.critic is not None and notes.values is not None:
-                learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=warming)
+                alone = warming and cfg.critic.model.share_actor  # a shared body is the policy, which stays as it is
+                learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=alone)
                 changed |= {f"critic/{name}": value for name, value in learned.items()}
             if not warming:
                 given = notes, self.reference, seed, self.budgets

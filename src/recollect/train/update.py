@@ -64,7 +64,7 @@ def policy_update(
     sampler = torch.from_numpy(batch.sampler_logprobs_E).to(device)
     sequence = torch.from_numpy(batch.sequences_E).to(device)
     only_advantage = not actor.use_kl_loss and actor.entropy_coeff == 0
-    scale = actor.loss_scale_factor or cfg.data.max_response_length
+    scale = actor.loss_scale_factor or longest_completion(cfg)
     moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
     rows: list[dict[str, float]] = []
     for members, entries in mini_batches(batch, actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
@@ -103,7 +103,8 @@ def _one_update(
         sums = {name: torch.zeros((), device=learner.device) for name in (*STATISTICS, "share")}
         learner.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
         part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
-        means = {k: float(v) / (1.0 if k in ("policy_loss", "kl") else part) for k, v in sums.items()}
+        names = [n for n in STATISTICS if cfg.algorithm.rollout_is is not None or not n.startswith("importance")]
+        means = {k: float(sums[k]) / (1.0 if k in ("policy_loss", "kl") else part) for k in names}
         return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
 
     made = run_with_budget(packs, budget, work, learner.optimizer.zero_grad)
@@ -148,6 +149,14 @@ def _loss(
         sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
         sums["share"] += weight.sum()
     return total
+
+
+def longest_completion(cfg: Config) -> int:
+    """Tokens that a completion may have at most."""
+    memory = cfg.recurrent.memory.config
+    if cfg.agent.agent_type == "recurrent":
+        return max(memory.max_memorization_length, memory.max_final_response_length)
+    return cfg.data.max_response_length
 
 
 def clip_options(actor: Actor) -> dict[str, float]:
