@@ -12,9 +12,9 @@ from recollect.rollout import failures
 from recollect.train.gather import Gathered, has_signal
 from recollect.types import Trajectory
 
-ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "clip_fraction", "logprob_drift", "skipped_updates")
+ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "skipped_updates")  # in every row, 0 without an update
 
-TRUST = ("importance", "importance_capped")  # with algorithm.rollout_is
+FOUND = ("clip_fraction", "logprob_drift", "importance", "importance_capped")  # where an update has found them
 
 
 def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
@@ -32,7 +32,7 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
         "reward/max": float(rewards.max()),
         **{f"reward/part/{name}": _part(trajectories, name) for name in parts},
         **{f"actor/{name}": changed.get(name, 0.0) for name in ACTOR},
-        **{f"actor/{name}": changed[name] for name in TRUST if name in changed},
+        **{f"actor/{name}": changed[name] for name in FOUND if name in changed},
         "actor/tokens_computed": changed.get("tokens_computed", 0.0) * changed.get("updates", 0.0),
         "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "rollout/tokens": float(lengths.sum()),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from recollect.algos.batch import Batch
 from recollect.algos.packed import Packed
@@ -30,6 +29,7 @@ from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.session import Binding
 from recollect.train import checkpoint
+from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
 from recollect.train.skill import SkillBatches
 from recollect.types import BadInput, Completion, Message, Sample, Sampling, Trajectory, Turn
@@ -156,18 +156,18 @@ class Supervised:
     def __init__(self, cfg: Config, run: Run, console: Console, learner: Learner, tokenizer: Any) -> None:
         self.cfg, self.run, self.console, self.learner, self.tokenizer = cfg, run, console, learner, tokenizer
         self.batches = batches_of(cfg, Renderer(tokenizer))
+        self.budget = Budget(cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu, console.warn)
         self.seconds = 0.0
 
     def fit(self, start: int = 0, stop: Callable[[], bool] = lambda: False) -> int:
         """Train from update ``start`` to the end, or until asked to stop; returns the updates done."""
         cfg, began = self.cfg, time.monotonic()
-        budget = cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
         losses: list[float] = []
         done = start
         every = max(1, min(50, cfg.sft.steps // 20))
         with self.console.progress("SFT step", cfg.sft.steps, start) as advance:
             for index, item in zip(range(start, cfg.sft.steps), self._items(start), strict=False):
-                row = self.update(packed(item, budget))
+                row = self.update(item)
                 losses.append(row["sft/loss"])
                 shown = (index + 1) % every == 0 or index + 1 == cfg.sft.steps
                 if shown:
@@ -181,14 +181,15 @@ class Supervised:
         self.seconds += time.monotonic() - began
         return done
 
-    def update(self, packs: list[Packed]) -> dict[str, float]:
-        """One update on some micro-batches."""
-        count = sum(len(p.entry) for p in packs)
+    def update(self, item: Any) -> dict[str, float]:
+        """One update on what a source gave."""
 
-        def loss(part: Packed, logp: Tensor, entropy: Tensor) -> Tensor:
-            return -logp.sum() / count
+        def work(packs: list[Packed]) -> tuple[float, int]:
+            count = sum(len(p.entry) for p in packs)
+            return self.learner.backward(packs, lambda part, logp, entropy: -logp.sum() / count), count
 
-        value = self.learner.backward(packs, loss)
+        reset = self.learner.optimizer.zero_grad
+        value, count = run_with_budget(lambda tokens: packed(item, tokens), self.budget, work, reset)
         made = self.learner.step()
         return {
             "sft/loss": value,
