@@ -85,6 +85,13 @@ def tokenizer() -> Any:
 
 
 @pytest.fixture(scope="session")
+def renderer(tokenizer: Any) -> Any:
+    from recollect.chat import Renderer
+
+    return Renderer(tokenizer)
+
+
+@pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A randomly initialised embedded-shape model, small enough for quick runs."""
     from recollect.models.tiny import save_scratch

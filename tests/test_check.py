@@ -10,7 +10,7 @@ from recollect.algos import ADVANTAGES, KL, LOSSES
 from recollect.algos.aggregation import AGGREGATIONS
 from recollect.compose import compose
 from recollect.config import Config
-from recollect.tools import TOOLS
+from recollect.tools import MAKERS, TOOLS
 from recollect.types import BadInput
 
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
@@ -144,4 +144,4 @@ def test_the_names_are_those_that_exist() -> None:
     assert set(check.KL_TYPES) == set(KL)
     assert set(check.AGG_MODES) == set(AGGREGATIONS)
     assert set(check.TOOL_AGENTS) | {"recurrent", "chat"} == set(AGENTS)
-    assert set(TOOLS) <= set(check.TOOLS)
+    assert {*TOOLS, *MAKERS} == set(check.TOOLS)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from recollect.agents import AGENTS
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
+from recollect.offload import Slots
 from recollect.plugins import find
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.call import as_score, call, score_groups
@@ -40,7 +41,8 @@ class Collector:
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
         configure(cfg.sandbox)
         self.on_done = on_done or (lambda trajectory: None)
-        self.scoring = asyncio.Semaphore(0)  # made anew by every collection, for it belongs to one event loop
+        at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
+        self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
         self.toolbox = Toolbox(cfg.agent.tools, cfg) if cfg.agent.tools else None
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
@@ -53,8 +55,6 @@ class Collector:
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
         gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
-        at_once = self.cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
-        self.scoring = asyncio.Semaphore(1 if self.cfg.reward_model.reward_manager == "naive" else at_once)
         groups = [Group(task, [Trajectory(task.id, i) for i in range(n)]) for task in tasks]
         attempts = [
             self._attempt(group.task, trajectory, sampling, f"{key}/{group.task.id}/{trajectory.sample}", gate)
@@ -76,7 +76,7 @@ class Collector:
         async with gate:
             trajectory.failure = await self._guarded(self._solve(task, session), session)
         if trajectory.failure is None and not self.together:
-            async with self.scoring:
+            async with self.scoring.one():
                 trajectory.failure = await self._guarded(self._score(task, trajectory), None)
         if trajectory.failure is not None:
             trajectory.stop = "failed"

@@ -318,7 +318,7 @@ def test_a_long_result_is_shortened_to_fit_exactly(agent: str, over: int, render
     assert (done.failure, done.answer, len(done.turns)) == (None, "472", 2)
     assert len(policy.prompts[-1]) + 400 <= window
     assert len(policy.prompts[-1]) + 400 > window - 40  # not shorter than it must be
-    assert ("left out" in shown(policy)) == (over > 0)
+    assert ("characters cut" in shown(policy)) == (over > 0)
     assert "line 0" in shown(policy)
     assert "line 799" in shown(policy)
     one_sequence(done)

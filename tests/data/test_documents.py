@@ -49,7 +49,7 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-def check(text: str, parts: list[str], offsets: Callable[[str], np.ndarray], size: int) -> None:
+def assert_sections(text: str, parts: list[str], offsets: Callable[[str], np.ndarray], size: int) -> None:
     joined = "".join(parts)
     assert text.startswith(joined)
     assert text[len(joined) :].strip() == ""  # a tail of nothing but white space may go
@@ -64,7 +64,7 @@ def check(text: str, parts: list[str], offsets: Callable[[str], np.ndarray], siz
 def test_sections_are_the_text_and_fit(
     text: str, size: int, split: str, piece: int, offsets: Callable[[str], np.ndarray]
 ) -> None:
-    check(text, list(sections(text, offsets, size, split)), offsets, size)
+    assert_sections(text, list(sections(text, offsets, size, split)), offsets, size)
 
 
 @pytest.mark.parametrize("split", ["token", "sentence"])
@@ -89,11 +89,11 @@ def test_texts_of_every_kind(
 ) -> None:
     for size in (1, 3, 16):
         parts = list(sections(text, offsets, size, split))
-        check(text, parts, offsets, size)
+        assert_sections(text, parts, offsets, size)
         assert parts or not text.strip()
     path = tmp_path / "text.txt"  # the same through a file, whose pieces are cut by bytes and not by characters
     path.write_bytes(text.encode())
-    check(text, list(sections(TextFile(path), offsets, 16, split)), offsets, 16)
+    assert_sections(text, list(sections(TextFile(path), offsets, 16, split)), offsets, 16)
 
 
 def test_a_character_of_more_tokens_than_a_section_is_one_section(offsets: Callable[[str], np.ndarray]) -> None:
@@ -175,13 +175,13 @@ def test_sections_fit_for_tokenizers_of_larger_models(split: str, trim: bool) ->
     text = "mira holds it.\n\nkolu holds it.\nmira holds\n\nkolu! it holds mira.\n\n\n" * 4
     text += ("mira holds it.\n" + "kolu holds mira " * 12 + "it.\n\n" + "mira holds kolu it " * 12 + "\n\n") * 2
     for size in range(1, 24):
-        check(text, list(sections(text, offsets, size, split)), offsets, size)
+        assert_sections(text, list(sections(text, offsets, size, split)), offsets, size)
 
 
 def test_long_runs_of_blank_lines_take_no_longer_than_text(offsets: Callable[[str], np.ndarray]) -> None:
     text = "\n" * 40_000 + "mira holds 472."
     start = time.process_time()
-    check(text, list(sections(text, offsets, 5000, "sentence")), offsets, 5000)
+    assert_sections(text, list(sections(text, offsets, 5000, "sentence")), offsets, 5000)
     assert time.process_time() - start < 1
 
 
@@ -214,7 +214,7 @@ def test_bytes_that_are_not_utf8_become_the_replacement_character(
     text = "".join(TextFile(path).pieces())
     assert text == data.decode("utf-8", "replace")
     assert "\ufffd" in text
-    check(text, list(sections(TextFile(path), offsets, 9)), offsets, 9)
+    assert_sections(text, list(sections(TextFile(path), offsets, 9)), offsets, 9)
 
 
 def test_documents_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from recollect.data.prompts import first_messages
 from recollect.plugins import find
 from recollect.session import Conversation, Session
 from recollect.tools.base import ToolCall, ToolResult
+from recollect.tools.observe import cut
 from recollect.types import Completion, Message, Task
 
 LEAST = 64  # characters of a tool result that are worth showing
@@ -65,7 +66,7 @@ class Dialogue:
         """
         results = await self._results(calls)
         for call, result in zip(calls, results, strict=True):
-            self.session.note(f"{call.name}({_shown(call)}) → {shorten(result.text, NOTE)}")
+            self.session.note(f"{call.name}({_shown(call)}) → {cut(result.text, NOTE)}")
         for call, result in zip(calls, results, strict=True):
             if result.stop:
                 self.end("answered" if call.name == "answer" else "tool_stop", result.text or self.answer)
@@ -129,7 +130,7 @@ def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
     low, high = LEAST, max((len(m.content) for m in whole if m.role == "tool"), default=0)
     while low <= high:
         most = (low + high) // 2
-        talk.pending = [Message(m.role, shorten(m.content, most)) if m.role == "tool" else m for m in whole]
+        talk.pending = [Message(m.role, cut(m.content, most)) if m.role == "tool" else m for m in whole]
         ids = talk.upcoming(renderer)
         low, high, fitting = (most + 1, high, ids) if len(ids) <= room else (low, most - 1, fitting)
     if fitting is not None:
@@ -137,13 +138,5 @@ def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
     return fitting is not None
 
 
-def shorten(text: str, most: int) -> str:
-    """A text with its middle left out, and a mark that says how much is missing."""
-    if len(text) <= most:
-        return text
-    head, tail = most - most // 2, most // 2
-    return f"{text[:head]} […{len(text) - most} characters left out…] {text[len(text) - tail :] if tail else ''}"
-
-
 def _shown(call: ToolCall) -> str:
-    return shorten(json.dumps(call.arguments, ensure_ascii=False, default=str), NOTE) if call.arguments else ""
+    return cut(json.dumps(call.arguments, ensure_ascii=False, default=str), NOTE) if call.arguments else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,21 @@ class Batch:
         rows = np.flatnonzero(np.isin(self.groups, list(groups))).tolist()
         places = [np.arange(self.offsets[r], self.offsets[r] + self.masks[r].sum()) for r in rows]
         return rows, np.concatenate(places) if places else np.zeros(0, np.int64)
+
+    def mini_batches(self, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
+        """The sequences and trained tokens of every update: all groups once per epoch, ``size`` at a time (0: all).
+
+        One update on everything keeps the groups' order; otherwise each epoch has an order of its own.
+        """
+        groups = np.unique(self.groups)
+        size = size or len(groups)
+        for epoch in range(epochs):
+            whole = epochs == 1 and size >= len(groups)
+            order = groups if whole else np.random.default_rng([*seed, epoch]).permutation(groups)
+            for start in range(0, len(order), size):
+                members, entries = self.pick(order[start : start + size].tolist())
+                if len(entries):
+                    yield members, entries
 
     def packs(
         self,

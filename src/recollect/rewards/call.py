@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from recollect.offload import in_thread
 from recollect.rewards.registry import marks_of
 from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
 
@@ -60,27 +60,6 @@ def _choose(reward: Reward, known: Mapping[str, Any]) -> dict[str, Any]:
 def _is_option(reward: Reward, name: str) -> bool:
     """Whether the name was already bound, by an option of ``agent.reward_name``."""
     return name in (getattr(reward, "keywords", None) or {})
-
-
-async def in_thread(reward: Reward, given: Mapping[str, Any]) -> Any:
-    """Call a plain function in a thread of its own; one that hangs is left behind and cannot hold up the program."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_result(value) if error is None else future.set_exception(error)
-
-    def work() -> None:
-        try:
-            value, error = reward(**given), None
-        except Exception as caught:
-            value, error = None, caught
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return await future
 
 
 async def call(

@@ -111,21 +111,13 @@ class Critic:
         """
         on_device = lambda a: torch.as_tensor(a, dtype=torch.float32, device=self.learner.device)
         returns, old = on_device(returns_E), on_device(old_values_E)
-        groups = np.unique(batch.groups)
-        size = self.mini_batch or len(groups)
-        single = self.epochs == 1 and size >= len(groups)
         rows: list[dict[str, float]] = []
         with self.learner.awake():
-            for epoch in range(self.epochs):
-                order = groups if single else np.random.default_rng([*seed, epoch]).permutation(groups)
-                for start in range(0, len(order), size):
-                    members, entries = batch.pick(order[start : start + size].tolist())
-                    if not len(entries):
-                        continue
-                    weight = np.zeros(batch.entries)
-                    of = batch.trajectories_E[entries], batch.sequences_E[entries]
-                    weight[entries] = token_weights(self.cfg.loss_agg_mode, *of, self.scale)
-                    rows.append(self._one_update(batch, members, on_device(weight), returns, old, head_only))
+            for members, entries in batch.mini_batches(self.mini_batch, self.epochs, seed):
+                weight = np.zeros(batch.entries)
+                of = batch.trajectories_E[entries], batch.sequences_E[entries]
+                weight[entries] = token_weights(self.cfg.loss_agg_mode, *of, self.scale)
+                rows.append(self._one_update(batch, members, on_device(weight), returns, old, head_only))
         means = {k: float(np.mean([r[k] for r in rows])) for k in (rows[0] if rows else ())}
         return means | {"vf_explained_var": explained_variance(old, returns), "updates": float(len(rows))}
 

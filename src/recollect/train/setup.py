@@ -63,6 +63,14 @@ def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
         yield folder
 
 
+def longest_completion(cfg: Config) -> int:
+    """Tokens that a completion may have at most."""
+    memory = cfg.recurrent.memory.config
+    if cfg.agent.agent_type == "recurrent":
+        return max(memory.max_memorization_length, memory.max_final_response_length)
+    return cfg.data.max_response_length
+
+
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
     """Refuse limits that cannot fit the model's window, with the numbers."""
     if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
@@ -172,7 +180,7 @@ def build_critic(
     ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size
     epochs = ppo.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
-    return Critic(learner, critic, mini_batch, epochs, prefixes, cfg.data.max_response_length, warn)
+    return Critic(learner, critic, mini_batch, epochs, prefixes, ppo.loss_scale_factor or longest_completion(cfg), warn)
 
 
 def _check_shared(critic: CriticConfig) -> None:

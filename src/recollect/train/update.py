@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from recollect.config import Actor, Config
 from recollect.train.annotate import Annotations, Budgets
 from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
+from recollect.train.setup import longest_completion
 
 STATISTICS = ("policy_loss", "kl", "entropy", "clip_fraction", "logprob_drift", "importance", "importance_capped")
 
@@ -33,17 +34,6 @@ class Terms:
     sequence: Tensor
     old: Tensor | None  # None: the update is on-policy, the old policy is the current one
     reference: Tensor | None
-
-
-def mini_batches(batch: Batch, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
-    """The sequences and trained tokens of every update: all groups once per epoch, ``size`` of them at a time."""
-    groups = np.unique(batch.groups)
-    size = size or len(groups)
-    for epoch in range(epochs):
-        one = epochs == 1 and size >= len(groups)
-        order = groups if one else np.random.default_rng([*seed, epoch]).permutation(groups)
-        for start in range(0, len(order), size):
-            yield batch.pick(order[start : start + size].tolist())
 
 
 def policy_update(
@@ -67,9 +57,7 @@ def policy_update(
     scale = actor.loss_scale_factor or longest_completion(cfg)
     moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
     rows: list[dict[str, float]] = []
-    for members, entries in mini_batches(batch, actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
-        if not len(entries):
-            continue
+    for members, entries in batch.mini_batches(actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
         weight = np.zeros(batch.entries, np.float32)
         of_trajectory, of_sequence = batch.trajectories_E[entries], batch.sequences_E[entries]
         weight[entries] = token_weights(actor.loss_agg_mode, of_trajectory, of_sequence, scale)
@@ -149,14 +137,6 @@ def _loss(
         sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
         sums["share"] += weight.sum()
     return total
-
-
-def longest_completion(cfg: Config) -> int:
-    """Tokens that a completion may have at most."""
-    memory = cfg.recurrent.memory.config
-    if cfg.agent.agent_type == "recurrent":
-        return max(memory.max_memorization_length, memory.max_final_response_length)
-    return cfg.data.max_response_length
 
 
 def clip_options(actor: Actor) -> dict[str, float]:

@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2_E = 1.4426950408889634
-
 
 @triton.jit
 def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
