@@ -18,8 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 import recollect.cli  # noqa: F401  sets the environment that a run has, before torch is loaded
 from recollect.compose import compose
 from recollect.config import Config
-from recollect.data.needle import make_task
-from recollect.data.tasks import shape_of
+from recollect.data.needle import make_task, shape_of
 from recollect.eval.evaluate import evaluate
 from recollect.rollout import Collector
 from recollect.train.setup import Parts, build

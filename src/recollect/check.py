@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
+from recollect.data.made_up import MADE_UP
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.sandbox import check as sandbox
 from recollect.types import BadInput
@@ -92,6 +93,7 @@ def _recurrent(cfg: Config) -> Problems:
 
 def _data(cfg: Config) -> Problems:
     data = cfg.data
+    yield from _known("data.made_up", data.made_up, list(MADE_UP))
     yield from _known("data.truncation", data.truncation, ["error", "left", "right", "center"])
     yield from _positive(data, "data", "train_batch_size val_batch_size max_prompt_length")
     yield from _positive_by_any_name(LENGTH, data.max_response_length)

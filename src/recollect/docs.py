@@ -9,10 +9,12 @@ import ast
 import inspect
 import io
 import json
+import pkgutil
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, get_type_hints
 
 from recollect import config
@@ -22,7 +24,7 @@ HEADER = """# Configuration
 Every key, with its type, its default and its meaning. Defaults are those of the tree; a recipe sets its own values over
 them, and `key=value` on the command line sets yours over both. An unknown key is refused with the nearest known one.
 
-This page is generated from `src/recollect/config.py`: `python -m recollect.docs > docs/config.md`.
+This page is generated from `src/recollect/config/`: `python -m recollect.docs > docs/config.md`.
 """
 
 
@@ -48,14 +50,15 @@ class Section:
 @cache
 def comments() -> dict[tuple[str, str], str]:
     """(class, field) → the comment that ends the field's line."""
-    source = inspect.getsource(config)
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
     found: dict[tuple[str, str], str] = {}
-    for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
-        for item in kind.body:
-            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                found[kind.name, item.target.id] = at_line.get(item.end_lineno or item.lineno, "")
+    for module in pkgutil.iter_modules(config.__path__):
+        source = inspect.getsource(import_module(f"{config.__name__}.{module.name}"))
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
+        for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
+            for item in kind.body:
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                    found[kind.name, item.target.id] = at_line.get(item.end_lineno or item.lineno, "")
     return found
 
 

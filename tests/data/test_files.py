@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from recollect.config import Config
 from recollect.data.files import as_task, load_tasks, read_rows
-from recollect.data.tasks import TaskStream, chunks_at, held_out, sources
+from recollect.data.needle import chunks_at
+from recollect.data.tasks import TaskStream, held_out, sources
 from recollect.types import BadInput
 
 ROWS: list[dict[str, Any]] = [

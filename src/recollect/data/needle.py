@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from recollect.config import Config
 from recollect.data.names import Split, names, similar_names, values
 from recollect.types import Task
 
@@ -190,3 +191,32 @@ def expert(prompt: str) -> str:
 
     asked, chunk, memory = part("Question") or "", part("Section"), part("Memory") or NOTHING
     return expert_answer(memory) if chunk is None else f" {expert_memory(asked, chunk, memory)}"
+
+
+def shape_of(cfg: Config, chunks: int, held_out: bool = False) -> NeedleShape:
+    """The made-up documents that the configuration asks for, at some length."""
+    needle = cfg.data.needle
+    return NeedleShape(chunks, needle.facts_per_chunk, needle.hops, needle.val_similar if held_out else needle.similar)
+
+
+def chunks_at(cfg: Config, step: int) -> int:
+    """How long made-up training documents are at a step (they may grow)."""
+    needle = cfg.data.needle
+    if needle.grow_steps <= 0 or step >= needle.grow_steps:
+        return needle.chunks
+    return round(needle.start_chunks + (needle.chunks - needle.start_chunks) * step / needle.grow_steps)
+
+
+def train_task(cfg: Config, step: int, index: int) -> Task:
+    """A training task of the recipe."""
+    return make_task(cfg.trainer.seed, index, "train", shape_of(cfg, chunks_at(cfg, step)))
+
+
+def held_out_task(cfg: Config, multiple: int, index: int) -> Task:
+    """A held-out task, at a multiple of the training length."""
+    return make_task(7_777, index, "held_out", shape_of(cfg, sections(cfg, multiple), held_out=True))
+
+
+def sections(cfg: Config, multiple: int) -> int:
+    """Sections of a held-out document."""
+    return cfg.data.needle.chunks * multiple

@@ -7,23 +7,9 @@ from collections.abc import Callable, Sequence
 
 from recollect.config import Config
 from recollect.data.files import load_tasks
-from recollect.data.needle import NeedleShape, make_task
+from recollect.data.made_up import made_up
 from recollect.data.prompts import within_limits
 from recollect.types import BadInput, Task
-
-
-def shape_of(cfg: Config, chunks: int, held_out: bool = False) -> NeedleShape:
-    """The made-up documents that the configuration asks for, at some length."""
-    needle = cfg.data.needle
-    return NeedleShape(chunks, needle.facts_per_chunk, needle.hops, needle.val_similar if held_out else needle.similar)
-
-
-def chunks_at(cfg: Config, step: int) -> int:
-    """How long made-up training documents are at a step (they may grow)."""
-    needle = cfg.data.needle
-    if needle.grow_steps <= 0 or step >= needle.grow_steps:
-        return needle.chunks
-    return round(needle.start_chunks + (needle.chunks - needle.start_chunks) * step / needle.grow_steps)
 
 
 class TaskStream:
@@ -54,8 +40,7 @@ class TaskStream:
         """The tasks of step ``step`` (from 0)."""
         size, seed = self.cfg.data.train_batch_size, self.cfg.trainer.seed
         if not self.rows:
-            shape = shape_of(self.cfg, chunks_at(self.cfg, step))
-            return [make_task(seed, step * size + i, "train", shape) for i in range(size)]
+            return [made_up(self.cfg).train(self.cfg, step, step * size + i) for i in range(size)]
         per_epoch = len(self.rows) // size
         epoch, place = divmod(step, per_epoch)
         order = list(range(len(self.rows)))
@@ -73,8 +58,7 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     if cfg.data.train_files:
         return []
     size = count or (limit if limit >= 0 else 256)
-    shape = shape_of(cfg, cfg.data.needle.chunks * multiple, held_out=True)
-    return [make_task(7_777, i, "held_out", shape) for i in range(size)]
+    return [made_up(cfg).held_out(cfg, multiple, i) for i in range(size)]
 
 
 def sources(tasks: Sequence[Task]) -> list[str]:

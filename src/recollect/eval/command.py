@@ -16,6 +16,7 @@ from recollect.compose import compose
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.documents import open_document
+from recollect.data.made_up import has_lengths, planned_turns
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, by_source, evaluate, val_sampling
@@ -79,14 +80,12 @@ def run_evaluation(name: str, settings: list[str], console: Console) -> None:
     collector = Collector(cfg, build_policy(cfg, path, max((t.question for t in tasks), key=len)))
     began = time.monotonic()
     result: dict[str, Any] = {"checkpoint": path}
-    if cfg.data.val_files:
+    if not has_lengths(cfg):
         with console.progress("held-out tasks", len(tasks)) as advance:
             collector.on_done = lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
             groups = evaluate(collector, tasks, "val")
     else:
-        sizes = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
-        turns = sum(n * (m * cfg.data.needle.chunks + 1) for m, n in sizes)
-        with console.progress("reading held-out documents, sections", turns) as advance:
+        with console.progress("reading held-out documents, sections", planned_turns(cfg)) as advance:
             result["by_length"], groups = by_length(collector, lambda count: advance("", count))
         console.show(length_table(result["by_length"]))
     result |= {

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from recollect.config import Config
+from recollect.data.made_up import made_up
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import Accuracy, accuracy
 from recollect.eval.samples import SCORES, at_n
@@ -79,5 +80,5 @@ def by_length(
     for multiple, tasks in plan:
         part = groups[start : start + len(tasks)]
         start += len(tasks)
-        rows.append({"multiple": multiple, "chunks": multiple * cfg.data.needle.chunks, **accuracy(part).row()})
+        rows.append({"multiple": multiple, "chunks": made_up(cfg).sections(cfg, multiple), **accuracy(part).row()})
     return rows, groups

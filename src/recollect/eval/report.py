@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.config import Config
+from recollect.data.made_up import made_up
 from recollect.eval import plots
 from recollect.run import Run, write_atomic
 from recollect.types import Group
@@ -47,7 +48,7 @@ def write_report(
     if plots_of and any(v is not None for v in progress.held_out.values()):
         plots.held_out_bars(plots_of / "held_out.png", progress.held_out)
     if plots_of and lengths:
-        plots.length_curve(plots_of / "by_length.png", lengths, cfg.data.needle.chunks)
+        plots.length_curve(plots_of / "by_length.png", lengths, made_up(cfg).sections(cfg, 1))
     write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, rewards=bool(rows), pictures=bool(plots_of)))
     run.write_json(f"{name}.json", report)
     return report

@@ -22,8 +22,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.console import Console, sparkline
 from recollect.data.files import read_rows
-from recollect.data.needle import expert, make_task
-from recollect.data.tasks import shape_of
+from recollect.data.made_up import made_up
 from recollect.policies.scripted import Scripted
 from recollect.rollout import Collector
 from recollect.run import Run
@@ -39,15 +38,16 @@ class ExpertBatches:
     """The scripted expert plays the agent on training tasks; batch b uses tasks of its own."""
 
     def __init__(self, cfg: Config, renderer: Renderer) -> None:
-        self.cfg = cfg
-        self.collector = Collector(cfg, {"*": Binding(Scripted(renderer, expert), renderer)})
-        self.tasks = max(1, cfg.sft.batch_size // (cfg.data.needle.chunks + 1))
+        self.cfg, family = cfg, made_up(cfg)
+        if family.expert is None:
+            raise BadInput(f"sft.data=expert: data.made_up={cfg.data.made_up} has no scripted expert")
+        self.collector = Collector(cfg, {"*": Binding(Scripted(renderer, family.expert), renderer)})
+        self.tasks = max(1, cfg.sft.batch_size // (family.sections(cfg, 1) + 1))
 
     def __getitem__(self, index: int) -> list[Sample]:
         cfg = self.cfg
-        shape = shape_of(cfg, cfg.data.needle.chunks)
         first = 10**9 + index * self.tasks  # far from the tasks that RL takes
-        tasks = [make_task(cfg.trainer.seed, first + i, "train", shape) for i in range(self.tasks)]
+        tasks = [made_up(cfg).train(cfg, 10**9, first + i) for i in range(self.tasks)]
         groups = asyncio.run(self.collector.collect(tasks, 1, Sampling(max_tokens=512), "expert"))
         rows = [t for g in groups for t in g.trajectories]
         return [s for i, t in enumerate(rows) for s in trajectory_samples(t, i, i, supervised=True)]

@@ -11,6 +11,7 @@ import torch
 
 from recollect.config import Config
 from recollect.console import Console
+from recollect.data.made_up import has_lengths, planned_turns
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, evaluate, metric_names, validation_row
 from recollect.rollout import Collector
@@ -58,12 +59,10 @@ def final_evaluation(
 ) -> tuple[list[dict[str, float]], list[Group], list[Group]]:
     """(accuracy by length, all attempts, those that count as held-out success); lengths are of made-up documents."""
     cfg = collector.cfg
-    if cfg.data.val_files or cfg.data.train_files:
+    if not has_lengths(cfg):
         groups = evaluate(collector, tasks, "val")
         return [], groups, groups
-    plan = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
-    turns = sum(n * (m * cfg.data.needle.chunks + 1) for m, n in plan)
-    with console.progress("reading held-out documents, sections", turns) as advance:
+    with console.progress("reading held-out documents, sections", planned_turns(cfg)) as advance:
         lengths, groups = by_length(collector, lambda count: advance("", count))
     return lengths, groups, groups[: cfg.evaluation.tasks[0]]
 

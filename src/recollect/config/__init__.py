@@ -1,0 +1,77 @@
+"""The typed tree of settings, with the keys that users of verl, MemAgent and AgentFly know.
+
+Every key here takes effect. ``docs/config.md`` is generated from these files: the comment after a field is its meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recollect.config.agent import Agent, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
+from recollect.config.algorithm import Algorithm, FilterGroups, KLControl
+from recollect.config.data import Data, Needle
+from recollect.config.policy import (
+    Actor,
+    ActorRolloutRef,
+    Critic,
+    CriticModel,
+    Model,
+    Offload,
+    Optim,
+    PolicyLoss,
+    Reference,
+    RefOffload,
+    RewardModel,
+    Rollout,
+    ValSampling,
+)
+from recollect.config.trainer import SFT, Evaluation, Trainer
+
+__all__ = [
+    "SFT",
+    "Actor",
+    "ActorRolloutRef",
+    "Agent",
+    "Algorithm",
+    "Config",
+    "Critic",
+    "CriticModel",
+    "Data",
+    "Evaluation",
+    "FilterGroups",
+    "KLControl",
+    "MemoryLimits",
+    "Model",
+    "Needle",
+    "Offload",
+    "Optim",
+    "PolicyLoss",
+    "Recurrent",
+    "RecurrentMemory",
+    "RefOffload",
+    "Reference",
+    "RewardModel",
+    "Rollout",
+    "Sandbox",
+    "Search",
+    "Trainer",
+    "ValSampling",
+]
+
+
+@dataclass
+class Config:
+    """The whole tree."""
+
+    agent: Agent = field(default_factory=Agent)
+    recurrent: Recurrent = field(default_factory=Recurrent)
+    data: Data = field(default_factory=Data)
+    actor_rollout_ref: ActorRolloutRef = field(default_factory=ActorRolloutRef)
+    algorithm: Algorithm = field(default_factory=Algorithm)
+    critic: Critic = field(default_factory=Critic)
+    reward_model: RewardModel = field(default_factory=RewardModel)
+    sft: SFT = field(default_factory=SFT)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    trainer: Trainer = field(default_factory=Trainer)
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    search: Search = field(default_factory=Search)

@@ -1,0 +1,40 @@
+"""Tasks: files and made-up ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Needle:
+    """The made-up documents of the recipe `needle` (used when data.train_files is empty)."""
+
+    chunks: int = 4  # document length of training tasks, in sections
+    facts_per_chunk: int = 6  # facts in a section
+    hops: int = 1  # facts needed: 1, or 2 chained
+    similar: float = 0.35  # share of training distractors one syllable away from the needed name
+    val_similar: float = 0.15  # the same share in held-out documents
+    start_chunks: int = 4  # documents grow from this many sections …
+    grow_steps: int = 0  # … to `chunks` over this many steps (0: no curriculum)
+    recall: float = 0.0  # share of the skill teacher's examples that repeat a whole section in another order
+
+
+@dataclass
+class Data:
+    """Tasks."""
+
+    train_files: list[str] = field(default_factory=list)  # json, jsonl or parquet; empty: made-up documents
+    val_files: list[str] = field(default_factory=list)  # held-out tasks; empty with made-up documents: made up too
+    made_up: str = "needle"  # the made-up tasks that a run without train_files takes
+    train_batch_size: int = 16  # tasks per step
+    val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
+    val_max_samples: int = -1  # validation tasks; -1: all of the files, or 256 made-up ones
+    prompt_key: str = "question"  # field with the question; its default also finds `prompt`
+    context_key: str = "context"  # field with the document
+    answer_key: str = "answer"  # field with the accepted answer or answers
+    shuffle: bool = True  # new seeded order each epoch
+    max_prompt_length: int = 8192  # longest first prompt, in tokens; recurrent agents have limits of their own
+    filter_overlong_prompts: bool = False  # leave out training tasks with a longer prompt
+    truncation: str = "error"  # a longer prompt otherwise: error, or cut on the left, right or in the center (middle)
+    max_response_length: int = 1024  # longest completion outside the recurrent agent
+    needle: Needle = field(default_factory=Needle)

@@ -1,0 +1,172 @@
+"""The models: what is trained, how it samples, the reference and the critic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Optim:
+    """The optimizer of a trained model."""
+
+    name: str = "adamw"  # adamw, or muon (Muon on matrices, AdamW on the rest)
+    lr: float = 1e-6  # peak learning rate
+    weight_decay: float = 0.01  # decoupled weight decay
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])  # of AdamW
+    lr_warmup_steps: int = 0  # updates of linear warm-up
+    lr_scheduler_type: str = "constant"  # after the warm-up: constant, linear or cosine
+    min_lr_ratio: float = 0.0  # where linear and cosine end, as a share of lr
+
+
+@dataclass
+class Model:
+    """The model that is trained."""
+
+    path: str = "tiny"  # a folder, a hub name, `tiny` (embedded base), `scratch` or `scratch_small` (random weights)
+    enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    use_remove_padding: bool = True  # pack sequences and share their prefixes; False: one sequence at a time
+    lora_rank: int = 0  # train a LoRA adapter of this rank instead of all weights; 0: all weights
+    lora_alpha: float = 16.0  # scale of the adapter: alpha / rank
+    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])  # modules that get an adapter
+    lora_dropout: float = 0.0  # dropout inside the adapter, in updates only
+
+
+@dataclass
+class Offload:
+    """What waits in host memory while it is not needed, and how many devices share the weights."""
+
+    param_offload: bool = False  # weights wait in host memory while they are not used; on a CPU they are there already
+    optimizer_offload: bool = False  # moments wait in host memory between updates; on a CPU they are there already
+    fsdp_size: int = -1  # devices that share the weights, at most those of the run; -1: all of them
+
+
+@dataclass
+class RefOffload:
+    """Where the reference's weights wait."""
+
+    param_offload: bool = False  # in host memory while they are not used; on a CPU they are there already
+
+
+@dataclass
+class PolicyLoss:
+    """Which policy loss."""
+
+    loss_mode: str = "ppo"  # ppo (also called vanilla), gspo, cispo, dr_grpo or reinforce
+
+
+@dataclass
+class Actor:
+    """How the policy is updated."""
+
+    optim: Optim = field(default_factory=Optim)
+    ppo_mini_batch_size: int = 0  # prompts per update; 0: all of data.train_batch_size
+    ppo_epochs: int = 1  # passes over each batch
+    ppo_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch; default: no such limit
+    use_dynamic_bsz: bool = True  # cut micro-batches by tokens (ppo_max_token_len_per_gpu); False: by sequences alone
+    ppo_max_token_len_per_gpu: int = 16384  # tokens per micro-batch, shared prefixes counted once
+    ulysses_sequence_parallel_size: int = 1  # GPUs that share a sequence; only 1 here
+    fsdp_config: Offload = field(default_factory=Offload)
+    policy_loss: PolicyLoss = field(default_factory=PolicyLoss)
+    clip_ratio: float = 0.2  # PPO clip range, both sides
+    clip_ratio_low: float | None = None  # lower side alone; default clip_ratio
+    clip_ratio_high: float | None = None  # upper side alone; default clip_ratio
+    clip_ratio_c: float = 3.0  # dual clip: bound on the loss of tokens with negative advantage
+    loss_agg_mode: str = "token-mean"  # token-mean, trajectory-mean or seq-mean-token-{sum,mean,sum-norm}
+    loss_scale_factor: float | None = (
+        None  # divisor of seq-mean-token-sum-norm; default: the longest completion allowed
+    )
+    use_kl_loss: bool = False  # add a divergence from the reference policy to the loss
+    kl_loss_coef: float = 0.001  # its weight
+    kl_loss_type: str = "low_var_kl"  # its estimator: low_var_kl, kl, mse, abs or full (exact over the vocabulary)
+    entropy_coeff: float = 0.0  # weight of the entropy bonus
+    grad_clip: float = 1.0  # largest gradient norm
+    dtype: str = "auto"  # compute type of the update: auto, float32 or bfloat16; weights are float32
+
+
+@dataclass
+class ValSampling:
+    """How validation samples."""
+
+    n: int = 1  # samples per task
+    do_sample: bool = False  # False: greedy
+    temperature: float = 1.0  # divides the logits
+    top_p: float = 1.0  # keep the most likely tokens up to this probability; 1: all
+    top_k: int = -1  # keep so many most likely tokens; -1: all
+
+
+@dataclass
+class Rollout:
+    """How the policy is sampled."""
+
+    name: str = "engine"  # engine (in this process); vllm and hf are accepted and sampled by the same engine
+    n: int = 8  # samples per task
+    temperature: float = 1.0  # divides the logits
+    top_p: float = 1.0  # keep the most likely tokens up to this probability; 1: all
+    top_k: int = -1  # keep so many most likely tokens; -1: all
+    dtype: str = "auto"  # auto, float32 or bfloat16
+    max_num_seqs: int = 256  # sequences decoded side by side
+    response_length: int | None = None  # longest completion of a turn; default data.max_response_length
+    max_num_batched_tokens: int = 8192  # prompt tokens read per engine step
+    gpu_memory_utilization: float = 0.5  # share of the GPU's memory that sampling may fill; a CPU has no such limit
+    tensor_model_parallel_size: int = 1  # GPUs that share the sampled model; only 1 here
+    enforce_eager: bool = False  # True: never capture CUDA graphs; a CPU has none
+    free_cache_engine: bool = True  # give the cache's memory back during updates
+    log_prob_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch of old log-probabilities
+    log_prob_max_token_len_per_gpu: int = 32768  # tokens per micro-batch of old log-probabilities
+    prefix_cache_tokens: int = 262144  # tokens of finished prompts kept for reuse
+    val_kwargs: ValSampling = field(default_factory=ValSampling)
+
+
+@dataclass
+class Reference:
+    """The reference policy of the KL term (the weights the run started from)."""
+
+    log_prob_max_token_len_per_gpu: int = 32768  # tokens per micro-batch
+    log_prob_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch; default: no such limit
+    fsdp_config: RefOffload = field(default_factory=RefOffload)
+
+
+@dataclass
+class ActorRolloutRef:
+    """The trained policy: its model, its updates, its sampling, its reference."""
+
+    model: Model = field(default_factory=Model)
+    actor: Actor = field(default_factory=Actor)
+    rollout: Rollout = field(default_factory=Rollout)
+    ref: Reference = field(default_factory=Reference)
+
+
+@dataclass
+class CriticModel:
+    """The value model: a language model's body with a head of one number."""
+
+    path: str = ""  # a folder or hub name; empty: the actor's starting model
+    share_actor: bool = False  # put the value head on the actor's own body instead of a model of its own
+    enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    lora_rank: int = 0  # train a LoRA adapter of this rank and the head; 0: all weights
+    lora_alpha: float = 16.0  # scale of the adapter: alpha / rank
+    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])  # modules that get an adapter
+    lora_dropout: float = 0.0  # dropout inside the adapter, in updates only
+
+
+@dataclass
+class Critic:
+    """The value function of PPO with `algorithm.adv_estimator=gae`."""
+
+    model: CriticModel = field(default_factory=CriticModel)
+    optim: Optim = field(default_factory=lambda: Optim(lr=1e-5))
+    ppo_mini_batch_size: int = 0  # prompts per update; 0: as the actor
+    ppo_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch; default: no such limit
+    ppo_max_token_len_per_gpu: int = 32768  # tokens per micro-batch
+    ppo_epochs: int | None = None  # passes over each batch; default: as the actor
+    cliprange_value: float = 0.5  # how far a value may move from the old one without losing its gradient
+    loss_agg_mode: str = "token-mean"  # as the actor's
+    grad_clip: float = 1.0  # largest gradient norm
+    fsdp_config: Offload = field(default_factory=Offload)
+
+
+@dataclass
+class RewardModel:
+    """How rewards are computed."""
+
+    reward_manager: str = "thread"  # thread (many at once), or naive (one after another)

@@ -1,0 +1,47 @@
+"""Families of made-up tasks, for runs without data files: as many tasks as wanted, each the same for ever.
+
+A family with a scripted expert can also be trained on by imitation (`sft.data=expert`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recollect.config import Config
+from recollect.data import needle
+from recollect.types import Task
+
+
+def no_length(cfg: Config, multiple: int) -> int:
+    """For tasks without a document: they have no sections."""
+    return 0
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """How one family is made. Held-out tasks never occur in training."""
+
+    train: Callable[[Config, int, int], Task]  # (configuration, step, index): a training task
+    held_out: Callable[[Config, int, int], Task]  # (configuration, multiple of the training length, index)
+    expert: Callable[[str], str] | None = None  # what a perfect agent replies to the text of a prompt
+    sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
+
+
+MADE_UP = {"needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, needle.sections)}
+
+
+def made_up(cfg: Config) -> MadeUp:
+    """The family that the configuration names."""
+    return MADE_UP[cfg.data.made_up]
+
+
+def has_lengths(cfg: Config) -> bool:
+    """True when held-out tasks are made-up documents, which can be made at any length."""
+    return not (cfg.data.val_files or cfg.data.train_files) and made_up(cfg).sections(cfg, 1) > 0
+
+
+def planned_turns(cfg: Config) -> int:
+    """Turns that an evaluation by length takes: one for each section and one for the answer."""
+    plan = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
+    return sum(n * (made_up(cfg).sections(cfg, m) + 1) for m, n in plan)
