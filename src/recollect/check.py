@@ -214,7 +214,9 @@ def _sft(cfg: Config) -> Problems:
     yield from _known("sft.export_dtype", cfg.sft.export_dtype, ["float32", "bfloat16"])
     yield from _optim("sft.optim", cfg.sft.optim)
     yield from _positive(cfg.sft, "sft", "batch_size")
-    yield from _not_negative(cfg.sft, "sft", "steps workers")
+    yield from _known("sft.overlong", cfg.sft.overlong, ["cut", "drop", "error"])
+    yield from _not_negative(cfg.sft, "sft", "steps workers max_length")
+    yield from _from_minus_one(cfg.sft, "sft", "test_freq save_freq")
 
 
 def _evaluation(cfg: Config) -> Problems:

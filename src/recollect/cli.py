@@ -122,19 +122,31 @@ def train(
 
 
 @app.command()
-def sft(overrides: Overrides = None, config: ConfigFile = None, cfg: ShowConfig = False, quiet: Quiet = False) -> None:
-    """Supervised training alone, on the recipe's expert, a run's trajectories or a file of conversations.
+def sft(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    cfg: ShowConfig = False,
+    quiet: Quiet = False,
+    tool: Annotated[
+        str | None, typer.Option("--tool", help="Train on this tool's part of a folder of `recollect sft-data`.")
+    ] = None,
+) -> None:
+    """Supervised training alone: on files of conversations, a run's trajectories, or the recipe's expert.
 
+    recollect sft data.train_files=chats.jsonl data.val_files=held_out.jsonl actor_rollout_ref.model.path=DIR
+    recollect sft data.train_files=runs/recollect/needle min_reward=0.8
+    recollect sft --tool reason data.train_files=data/sft
     recollect sft needle sft.steps=200
-    recollect sft sft.data=runs/recollect/needle sft.min_reward=1 sft.steps=100
     """
     tree = _configure(overrides, config)
     if cfg:
         return _print_config(tree)
     from recollect.console import Console
-    from recollect.train.supervise import supervise
+    from recollect.train.sft.command import supervise
 
-    supervise(tree, Console(quiet))
+    report = supervise(tree, Console(quiet), tool)
+    if quiet:
+        print(json.dumps(report))
     return None
 
 

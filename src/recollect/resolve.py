@@ -21,6 +21,7 @@ FOLLOWERS = {  # a key that takes another's value unless it is given
     "critic.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
     "critic.ppo_epochs": "actor_rollout_ref.actor.ppo_epochs",
 }
+SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
 
 
@@ -33,7 +34,8 @@ def resolve(cfg: Config) -> Config:
 
 
 def canonical(key: str) -> str:
-    """The one name of a key: `agent.init_args.X` is `agent.X`."""
+    """The one name of a key: `agent.init_args.X` is `agent.X`, and some have a short name."""
+    key = SHORT.get(key, key)
     return f"agent.{key.removeprefix('agent.init_args.')}" if key.startswith("agent.init_args.") else key
 
 

@@ -7,12 +7,14 @@ the new messages. Sampled ids are never decoded and tokenised again, whatever th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
+from recollect.chat.writers import TOOL_WRITERS
+from recollect.tools.base import ToolCall
 from recollect.types import BadInput, Message
 
 _MARK = "\u2402recollect\u2403"
@@ -73,11 +75,15 @@ class Renderer:
         tools: Sequence[Schema] | None = None,
         results: Sequence[str] = (),
     ) -> str:
-        rows = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
-        rows += [{"role": "tool", "content": r} for r in results]
+        rows: list[Mapping[str, Any]] = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
+        return self._rendered([*rows, *({"role": "tool", "content": r} for r in results)], generate, tools)
+
+    def _rendered(
+        self, rows: Sequence[Mapping[str, Any]], generate: bool, tools: Sequence[Schema] | None = None
+    ) -> str:
         try:
             text = self.tokenizer.apply_chat_template(
-                rows, tools=list(tools) if tools else None, add_generation_prompt=generate, tokenize=False
+                list(rows), tools=list(tools) if tools else None, add_generation_prompt=generate, tokenize=False
             )
         except Exception as error:  # templates raise errors of their own
             raise BadInput(f"the chat template refuses the conversation: {error}") from None
@@ -158,6 +164,48 @@ class Renderer:
     def append(self, prompt: Sequence[int], sampled: Sequence[int], text: str) -> list[int]:
         """The next prompt when text is put into the assistant's own turn, which goes on after it."""
         return [*prompt, *sampled, *self.encode(self._harmless(text))]
+
+    # ---- what an assistant says ----
+
+    def reply(self, content: str, calls: Sequence[ToolCall] = (), reasoning: str = "") -> list[int]:
+        """Ids of a whole assistant turn as the template writes it, tool calls included, with its end token."""
+        return [*self.encode(self._reply_text(content, calls, reasoning)), self.end_id]
+
+    def _reply_text(self, content: str, calls: Sequence[ToolCall], reasoning: str) -> str:
+        content = self._unended(content.encode("utf-8", "replace").decode())
+        row: dict[str, Any] = {"role": "assistant", "content": content}
+        if calls:
+            functions = [{"name": c.name, "arguments": c.arguments or {}} for c in calls]
+            row["tool_calls"] = [{"type": "function", "function": f} for f in functions]
+        if reasoning:
+            row["reasoning_content"] = reasoning
+        whole = self._rendered([{"role": "user", "content": "a"}, row], False)
+        if whole.startswith(self._opened) and whole.endswith(self._closing_text):
+            said = whole[len(self._opened) : len(whole) - len(self._closing_text)]
+            if all(c.name in said for c in calls):
+                return said
+        written = TOOL_WRITERS.get(self.parser, TOOL_WRITERS["hermes"])(calls) if calls else ""
+        return "\n".join(part for part in (content, written) if part)  # a template that knows no calls
+
+    def _unended(self, content: str) -> str:
+        """An assistant's text with the tokens that end a turn spelt apart; it may hold other control tokens."""
+        for token in self._enders:
+            content = content.replace(token, f"{token[0]} {token[1:]}")
+        return content
+
+    @cached_property
+    def _enders(self) -> list[str]:
+        return [token for token, number in self._special_ids.items() if number in self.stop_ids and len(token) > 1]
+
+    @cached_property
+    def _opened(self) -> str:
+        """What stands before an assistant's first word, after the shortest question."""
+        return self._rendered([{"role": "user", "content": "a"}], True)
+
+    @cached_property
+    def _closing_text(self) -> str:
+        text = self._text(_START, False)
+        return text[text.rindex(_MARK) + len(_MARK) :]
 
     # ---- the end of a turn ----
 

@@ -11,10 +11,13 @@ from recollect.config.policy import Optim
 class SFT:
     """Supervised training: before RL in `train` when steps > 0, or alone with `recollect sft`."""
 
-    steps: int = 0  # updates; 0: none
+    steps: int = 0  # updates; 0: none in `train`, trainer.total_epochs over the files in `recollect sft`
     batch_size: int = 64  # sequences per update
-    data: str = "expert"  # expert (the task's scripted expert), skill (the base model's teacher) or a run/jsonl
-    min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward
+    data: str = "expert"  # expert (of the made-up tasks), skill (the base model's teacher), files or a run/jsonl
+    min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward (also: min_reward)
+    max_length: int = 0  # tokens of the longest sequence; 0: the model's window
+    overlong: str = "cut"  # a longer conversation: cut (its end), drop or error
+    test_freq: int = -1  # updates between measurements on held-out conversations; -1: only before and after
     workers: int = 0  # processes that prepare batches
     save_freq: int = 500  # updates between checkpoints; -1: only at the end
     export_dtype: str = "float32"  # type of the final `model` folder of `recollect sft`: float32 or bfloat16

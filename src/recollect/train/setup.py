@@ -100,6 +100,23 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
         )
 
 
+def build_learner(cfg: Config, optim: Optim, updates: int) -> tuple[Learner, Any]:
+    """The learner alone, for training without sampling, and the tokenizer."""
+    with starting_model(cfg) as path:
+        return _learner(cfg, path, optim, updates), load_tokenizer(path, cfg.agent.template)
+
+
+def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
+    device, actor = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.actor
+    model = load_model(path, torch.float32, device)
+    check_head(model)
+    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
+    adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
+    dtype = pick_dtype(actor.dtype, device)
+    offload, seed = actor.fsdp_config, cfg.trainer.seed
+    return Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed)
+
+
 def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -> Parts:
     """Load the model that the configuration names and make its learner and engine."""
     with starting_model(cfg) as path:
@@ -108,29 +125,18 @@ def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -
 
 def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question: str) -> Parts:
     device = pick_device(cfg.trainer.device)
-    actor, rollout = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.rollout
+    rollout = cfg.actor_rollout_ref.rollout
     tokenizer = load_tokenizer(path, cfg.agent.template)
     renderer = Renderer(tokenizer)
     check_window(cfg, renderer, context_window(load_config(path)), longest_question)
-    model = load_model(path, torch.float32, device)
-    check_head(model)
-    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
-    adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
+    learner = _learner(cfg, path, optim, updates)
     dtype = pick_dtype(rollout.dtype, device)
-    sampler = model if dtype == torch.float32 else load_model(path, dtype, device)
-    offload = actor.fsdp_config if sampler is not model else replace(actor.fsdp_config, param_offload=False)
-    learner = Learner(
-        model,
-        optim,
-        updates,
-        pick_dtype(actor.dtype, device),
-        actor.grad_clip,
-        threads[1],
-        offload=offload,  # weights that the engine samples with are always in use
-        seed=cfg.trainer.seed,
-    )
-    engine = make_engine(sampler, renderer.decode, rollout, own=sampler is not model)
-    engine.threads = threads[0]
+    shared = dtype == torch.float32
+    sampler = learner.model if shared else load_model(path, dtype, device)
+    if shared:  # weights that the engine samples with are always in use
+        learner.offload = replace(learner.offload, param_offload=False)
+    engine = make_engine(sampler, renderer.decode, rollout, own=not shared)
+    engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in sampler.parameters()))[0]
     return Parts(device, tokenizer, renderer, learner, engine)
 
 

@@ -1,0 +1,127 @@
+"""Training sequences from what users have: runs, files of conversations, folders of `recollect sft-data`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recollect.algos.samples import trajectory_samples
+from recollect.chat import Renderer
+from recollect.chat.conversation import is_conversation, read_conversation, tokenise
+from recollect.data.files import expand, read_rows
+from recollect.run import Run, read_trajectories
+from recollect.types import BadInput, Completion, Sample, Trajectory, Turn
+
+STORED = ".jsonl.zst"  # trajectories as a run stores them
+
+
+@dataclass
+class Limits:
+    """Which sequences are taken, and how long they may be."""
+
+    min_reward: float = 0.0  # of stored trajectories
+    max_length: int = 1 << 30  # tokens
+    overlong: str = "cut"  # cut, drop or error
+
+
+@dataclass
+class Reading:
+    """Sequences, and what happened on the way."""
+
+    samples: list[Sample] = field(default_factory=list)
+    rows: int = 0  # conversations and trajectories read
+    low: int = 0  # left out: their reward is too small, or they failed
+    cut: int = 0
+    dropped: int = 0  # left out: too long, or nothing to train on is left of them
+
+    def summary(self) -> str:
+        """One line about it."""
+        notes = [(self.low, "under the reward"), (self.cut, "cut"), (self.dropped, "left out as too long")]
+        extra = "".join(f", {count} {what}" for count, what in notes if count)
+        tokens, trained = sum(len(s.ids) for s in self.samples), sum(sum(s.mask) for s in self.samples)
+        return f"{len(self.samples)} sequences from {self.rows} rows{extra}: {tokens:,} tokens, {trained:,} trained on"
+
+
+def read_samples(paths: Sequence[str], renderer: Renderer, limits: Limits) -> Reading:
+    """All sequences of some runs, files and folders."""
+    reading = Reading()
+    for name in expand(paths):
+        path = Path(name).expanduser()
+        for place, samples in _sequences(path, renderer, limits, reading):
+            for sample in samples:
+                _take(sample, place, limits, reading)
+    return reading
+
+
+def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading) -> Iterator[tuple[str, list[Sample]]]:
+    """(place, sequences) of every row that counts."""
+    if (path / "trajectories").is_dir():
+        yield from _stored(Run(path).trajectories(), str(path), limits, reading)
+    elif path.name.endswith(STORED) and path.is_file():
+        yield from _stored(read_trajectories(path), str(path), limits, reading)
+    elif path.is_dir():
+        raise BadInput(f"{path} is a folder without trajectories; name a file, or a folder of sft-data with --tool")
+    else:
+        for place, row in read_rows(path):
+            reading.rows += 1
+            ids, mask = tokenise(read_conversation(row, place), renderer)
+            yield place, [Sample(ids, mask, [0.0] * len(ids), reading.rows, 0)]
+
+
+def _stored(
+    rows: Iterable[dict[str, Any]], name: str, limits: Limits, reading: Reading
+) -> Iterator[tuple[str, list[Sample]]]:
+    """Stored trajectories that reached the reward, with the very ids that were sampled."""
+    for row in rows:
+        reading.rows += 1
+        if row["reward"] is None or row["reward"] < limits.min_reward:
+            reading.low += 1
+            continue
+        trajectory = Trajectory(row["task_id"], row["sample"], [_turn(turn) for turn in row["turns"]])
+        yield f"{name}, {row['task_id']}", trajectory_samples(trajectory, reading.rows, 0, supervised=True)
+
+
+def _turn(row: dict[str, Any]) -> Turn:
+    completion = Completion(tuple(row["ids"]), (), row["stop"], row["version"], row["text"])
+    return Turn(row["role"], tuple(row["prompt_ids"]), completion, row["trainable"])
+
+
+def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:
+    """Keep a sequence, cut to the limit if it has to be."""
+    length = len(sample.ids)
+    if length > limits.max_length:
+        if limits.overlong == "error":
+            raise BadInput(f"{place}: {length} tokens, more than {limits.max_length}; sft.overlong=cut or drop")
+        if limits.overlong == "drop":
+            reading.dropped += 1
+            return
+        for name in ("ids", "mask", "logprobs", "roles"):
+            setattr(sample, name, getattr(sample, name)[: limits.max_length])
+        if not any(sample.mask):
+            reading.dropped += 1
+            return
+        reading.cut += 1
+    if any(sample.mask):
+        reading.samples.append(sample)
+
+
+def holds_conversations(paths: Sequence[str]) -> bool:
+    """True when the first row of some files is something to imitate, not a task to attempt."""
+    first = Path(expand(paths)[0]).expanduser()
+    if first.is_dir() or first.name.endswith(STORED):
+        return True
+    return any(is_conversation(row) for _, row in _head(read_rows(first)))
+
+
+def _head(rows: Iterator[Any]) -> Iterator[Any]:
+    yield from (row for row, _ in zip(rows, range(1), strict=False))
+
+
+def shuffled_part(samples: Sequence[Sample], count: int, seed: int) -> list[Sample]:
+    """At most ``count`` sequences (-1: all), the same ones every time."""
+    if count < 0 or count >= len(samples):
+        return list(samples)
+    return random.Random(f"sft-val:{seed}").sample(list(samples), count)
