@@ -15,6 +15,7 @@ from dataclasses import replace
 from recollect.agents import AGENTS
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
+from recollect.domains.registry import tools_of
 from recollect.offload import Slots
 from recollect.plugins import find
 from recollect.rewards import find_reward, marks_of
@@ -43,7 +44,8 @@ class Collector:
         self.on_done = on_done or (lambda trajectory: None)
         at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
-        self.toolbox = Toolbox(cfg.agent.tools, cfg) if cfg.agent.tools else None
+        tools = tools_of(cfg)
+        self.toolbox = Toolbox(tools, cfg) if tools else None
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
 

@@ -160,6 +160,10 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "notes": t.notes,
                 "tool_calls": t.tool_calls,
                 "tool_reward": t.tool_reward,
+                "actions": [
+                    {"tool": a.tool, "input": a.input, "output": a.output, "outcome": a.outcome} for a in t.actions
+                ],
+                "success": t.success,
                 "turns": [
                     {
                         "role": turn.role,

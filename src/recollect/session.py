@@ -14,8 +14,9 @@ from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
 from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import fitted
+from recollect.policies.scripted import Expert
 from recollect.tools.base import ToolCall, ToolResult
-from recollect.types import BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
+from recollect.types import Action, BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
 
 
 class OpenTools(Protocol):
@@ -79,6 +80,10 @@ class SessionTools:
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run calls side by side; results in their order. What goes wrong is a result too. Rewards are added up."""
         results = await self.opened.call_all(calls)
+        self.trajectory.actions += [
+            Action(call.name, call.error if call.arguments is None else call.arguments, result.text, result.outcome)
+            for call, result in zip(calls, results, strict=True)
+        ]
         self.trajectory.tool_reward += sum(r.reward for r in results if r.reward is not None)
         return results
 
@@ -130,7 +135,10 @@ class Session:
         )
         self.asked += 1
         try:
-            done = await bound.policy.generate(ids, sampling)
+            policy = bound.policy
+            if isinstance(policy, Expert):
+                policy = policy.at(self.task, self.trajectory)
+            done = await policy.generate(ids, sampling)
         except Exception as error:
             self.policy_error = error
             raise

@@ -93,6 +93,16 @@ class Score:
     roles: dict[str, float] = field(default_factory=dict)  # rewards of single roles, where they are not the total
 
 
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One use of a tool: what the model gave it, and what it was shown of the result."""
+
+    tool: str
+    input: Any  # the arguments; what was wrong with them where the call could not be read
+    output: str
+    outcome: str = "ok"
+
+
 @dataclass(slots=True)
 class Trajectory:
     """One attempt at a task."""
@@ -107,6 +117,9 @@ class Trajectory:
     notes: list[str] = field(default_factory=list)  # what the agent wants shown: memory after each chunk
     tool_calls: dict[str, int] = field(default_factory=dict)  # how many calls, by outcome and by tool
     tool_reward: float = 0.0  # sum of what tools gave; a part of the score
+    actions: list[Action] = field(default_factory=list)  # every tool call, in order
+    success: bool | None = None  # what a domain's check of the outcome said; None: there was nothing to check against
+    world: Any = None  # what the tools of this attempt act on, such as a database; it is not stored
 
     @property
     def valid(self) -> bool:

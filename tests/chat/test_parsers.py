@@ -263,3 +263,40 @@ def test_what_is_written_is_read(parser: str, calls: list[ToolCall]) -> None:
 def test_searches_that_are_written_are_read(texts: list[str]) -> None:
     calls = [ToolCall("search", {"query": t}) for t in texts if t]
     assert parsed("search_r1", TOOL_WRITERS["search_r1"](calls)) == calls
+
+
+LINE_TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"properties": properties, "required": required}}}
+    for name, properties, required in (
+        ("search", {"query": {"type": "string"}}, ["query"]),
+        ("list_files", {"path": {"type": "string"}}, []),
+        ("edit", {"path": {"type": "string"}, "new": {"type": "string"}}, ["path", "new"]),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("search: a b: c", [ToolCall("search", {"query": "a b: c"})]),
+        ("I think.\nsearch: a\n  b\nlist_files", [ToolCall("search", {"query": "a\n  b"}), ToolCall("list_files", {})]),
+        ('search: {"query": "x"}', [ToolCall("search", {"query": "x"})]),
+        ('search: {"x": 1}', [ToolCall("search", {"query": '{"x": 1}'})]),
+        ("search: 12", [ToolCall("search", {"query": "12"})]),
+        ("search: ```\ncode\n```", [ToolCall("search", {"query": "code"})]),
+        ("list_files: src", [ToolCall("list_files", {"path": "src"})]),
+        ('edit: {"path": "a", "new": "b"}', [ToolCall("edit", {"path": "a", "new": "b"})]),
+        ("research: x", []),
+        ("we search: x", []),
+        ("", []),
+    ],
+)
+def test_lines(text: str, calls: list[ToolCall]) -> None:
+    assert TOOL_PARSERS["line"](text, LINE_TOOLS) == calls
+
+
+@pytest.mark.parametrize("text", ["search:", "search", "edit: a"])
+def test_lines_that_lack_something_say_so(text: str) -> None:
+    (call,) = TOOL_PARSERS["line"](text, LINE_TOOLS)
+    assert call.arguments is None
+    assert call.error

@@ -2,9 +2,18 @@
 
 from recollect.agents.chat import chat
 from recollect.agents.code import code
+from recollect.agents.domain import DOMAIN_AGENTS
 from recollect.agents.hf import hf
 from recollect.agents.react import react
 from recollect.agents.recurrent import recurrent
 from recollect.agents.search_r1 import search_r1
 
-AGENTS = {"recurrent": recurrent, "chat": chat, "hf": hf, "react": react, "code": code, "search_r1": search_r1}
+AGENTS = {
+    "recurrent": recurrent,
+    "chat": chat,
+    "hf": hf,
+    "react": react,
+    "code": code,
+    "search_r1": search_r1,
+    **DOMAIN_AGENTS,
+}

@@ -69,7 +69,7 @@ class Dialogue:
             self.session.note(f"{call.name}({_shown(call)}) → {cut(result.text, NOTE)}")
         for call, result in zip(calls, results, strict=True):
             if result.stop:
-                self.end("answered" if call.name == "answer" else "tool_stop", result.text or self.answer)
+                self.end("answered" if call.name in ("answer", "finalize") else "tool_stop", result.text or self.answer)
                 return True
         if inline and self.open:
             text = inline.replace("{}", "\n".join(r.text for r in results))

@@ -81,6 +81,31 @@ def search_r1_answer(text: str) -> str | None:
     return found[1].strip() if found and "<search>" not in text[: found.start()] else None
 
 
+def line(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
+    """Every ``tool: input`` whose line begins with the name of a tool; the input goes on until the next one."""
+    names = [str(s.get("function", s)["name"]) for s in schemas]
+    if not names:
+        return []
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    found = list(re.finditer(rf"^[ \t*`]*({known})[ \t*`]*(?::|$)[ \t]*", text, re.MULTILINE))
+    ends = [*(f.start() for f in found[1:]), *([len(text)] if found else [])]
+    return [_line(f[1], text[f.end() : end].strip(), schemas) for f, end in zip(found, ends, strict=True)]
+
+
+def _line(name: str, body: str, schemas: Sequence[Schema]) -> ToolCall:
+    """A call of ``line``. JSON that does not name the only parameter of a tool is that parameter's text."""
+    known = parameters(schemas, name) or {}
+    fenced = _FENCED.match(body)
+    body = fenced[1] if fenced else body
+    call = _with_input(name, body, schemas)
+    single = len(known) == 1
+    if single and not body and required(schemas, name):
+        return ToolCall(name, None, error=f"{name} needs an input: {name}: {next(iter(known))}")
+    if single and body and call.arguments is not None and next(iter(known)) not in call.arguments:
+        return ToolCall(name, {next(iter(known)): body})
+    return call
+
+
 def _labelled(text: str) -> list[tuple[str, str]]:
     """(label, text up to the next label) in order."""
     found = list(_LABEL.finditer(text))

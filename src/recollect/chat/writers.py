@@ -41,6 +41,16 @@ def search_r1(calls: Sequence[ToolCall]) -> str:
     return "\n".join(f"<search>{_only(c)}</search>" for c in calls)
 
 
+def line(calls: Sequence[ToolCall]) -> str:
+    """``tool: input`` lines: a single text as it is, other arguments as JSON."""
+    return "\n".join(f"{c.name}: {_plain(c.arguments or {})}".rstrip() for c in calls)
+
+
+def _plain(arguments: dict[str, Any]) -> str:
+    values = list(arguments.values())
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(arguments) if values else ""
+
+
 def _only(call: ToolCall) -> str:
     (value,) = (call.arguments or {}).values()
     return str(value)
@@ -53,4 +63,5 @@ TOOL_WRITERS: dict[str, Writer] = {
     "react": react,
     "code": code,
     "search_r1": search_r1,
+    "line": line,
 }

@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data import needle
-from recollect.types import Task
+from recollect.domains.registry import expert_of
+from recollect.domains.tasks import math, mhqa, swe, tau, video
+from recollect.domains.tasks.stream import Stream
+from recollect.policies.scripted import Expert, Scripted
+from recollect.types import Task, Trajectory
 
 
 def no_length(cfg: Config, multiple: int) -> int:
@@ -25,10 +30,25 @@ class MadeUp:
     train: Callable[[Config, int, int], Task]  # (configuration, step, index): a training task
     held_out: Callable[[Config, int, int], Task]  # (configuration, multiple of the training length, index)
     expert: Callable[[str], str] | None = None  # what a perfect agent replies to the text of a prompt
+    player: Callable[[Task, Trajectory], str] | None = None  # the same from the task and what was done so far
     sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
 
 
-MADE_UP = {"needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, needle.sections)}
+def _domain(stream: Stream) -> MadeUp:
+    return MadeUp(stream.train, stream.held_out, player=expert_of(stream.name))
+
+
+MADE_UP = {
+    "needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections),
+    **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
+}
+
+
+def expert_policy(family: MadeUp, renderer: Renderer) -> Scripted | Expert | None:
+    """The policy that plays a family's expert; None where it has none."""
+    if family.player is not None:
+        return Expert(renderer, family.player)
+    return Scripted(renderer, family.expert) if family.expert is not None else None
 
 
 def made_up(cfg: Config) -> MadeUp:

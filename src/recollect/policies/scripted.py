@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from recollect.chat import Renderer
-from recollect.types import Completion, Sampling
+from recollect.types import Completion, Sampling, Task, Trajectory
 
 
 class Scripted:
@@ -21,3 +21,20 @@ class Scripted:
         text = self.respond(self.renderer.decode(prompt_ids))
         ids = (*self.renderer.encode(text), self.renderer.end_id)[: sampling.max_tokens]
         return Completion(ids, (), "stop", self.version, text)
+
+
+class Expert:
+    """Plays from the task and what was done so far, not from a prompt's text, so it works in every chat template."""
+
+    version = -1
+
+    def __init__(self, renderer: Renderer, respond: Callable[[Task, Trajectory], str]) -> None:
+        self.renderer, self.respond = renderer, respond
+
+    def at(self, task: Task, trajectory: Trajectory) -> Scripted:
+        """The policy of one attempt."""
+        return Scripted(self.renderer, lambda text: self.respond(task, trajectory))
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Never called: a session asks the policy of its attempt."""
+        raise RuntimeError("an expert plays within a session only")

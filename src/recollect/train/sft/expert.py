@@ -7,8 +7,7 @@ import asyncio
 from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data.made_up import made_up
-from recollect.policies.scripted import Scripted
+from recollect.data.made_up import expert_policy, made_up
 from recollect.rollout import Collector
 from recollect.session import Binding
 from recollect.types import BadInput, Sample, Sampling
@@ -19,9 +18,10 @@ class ExpertBatches:
 
     def __init__(self, cfg: Config, renderer: Renderer) -> None:
         self.cfg, family = cfg, made_up(cfg)
-        if family.expert is None:
+        expert = expert_policy(family, renderer)
+        if expert is None:
             raise BadInput(f"sft.data=expert: data.made_up={cfg.data.made_up} has no scripted expert")
-        self.collector = Collector(cfg, {"*": Binding(Scripted(renderer, family.expert), renderer)})
+        self.collector = Collector(cfg, {"*": Binding(expert, renderer)})
         self.tasks = max(1, cfg.sft.batch_size // (family.sections(cfg, 1) + 1))
 
     def __getitem__(self, index: int) -> list[Sample]:

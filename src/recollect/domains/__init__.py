@@ -1,0 +1,3 @@
+"""Domains: what an agent is asked, which tools it has, and how its outcome is checked. ``registry.py`` holds them."""
+
+DOMAIN_NAMES = ("mhqa", "video", "math", "swe", "tau")

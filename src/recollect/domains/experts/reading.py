@@ -1,0 +1,47 @@
+"""What the scripts of reading experts share: words, sentences, and the accepted answer in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from recollect.retrieval.bm25 import words_of
+from recollect.rewards.text import normalize
+from recollect.types import Action, Task
+
+_COMMON = """a an and are at by did do does for from happens has have how in is it its of on or that the their there
+they this to was were what when where which who whom whose why with"""
+COMMON = frozenset(_COMMON.split())
+LONGEST = 300  # characters of a sentence that is said
+
+
+def content(text: str) -> set[str]:
+    """The words of a text that say what it is about."""
+    return {w for w in words_of(text) if w not in COMMON}
+
+
+def best(question: str, lines: Sequence[str]) -> str:
+    """The line that shares most words with a question, the earliest of equals."""
+    wanted = content(question)
+    return max(lines, key=lambda line: len(wanted & content(line)), default="")
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text."""
+    return [s.strip() for s in re.split(r"(?<=[.!?])\s+|\n", text) if s.strip()]
+
+
+def known_answer(task: Task, read: str) -> str | None:
+    """The accepted answer that stands in what was read, as whole words."""
+    words = f" {normalize(read)} "
+    return next((a for a in task.answers if normalize(a) and f" {normalize(a)} " in words), None)
+
+
+def outputs(actions: Sequence[Action], tool: str) -> list[str]:
+    """What a tool has said so far."""
+    return [a.output for a in actions if a.tool == tool]
+
+
+def shortened(text: str) -> str:
+    """One line that is not too long."""
+    return " ".join(text.split())[:LONGEST]

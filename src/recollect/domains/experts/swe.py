@@ -1,0 +1,20 @@
+"""The expert of repairs: it knows the edits that make the tests pass, or only runs the tests where it does not."""
+
+from __future__ import annotations
+
+import json
+
+from recollect.types import Action, Task
+
+TEST = "python -m unittest -q"
+
+
+def swe_expert(task: Task, actions: list[Action]) -> str:
+    """Run the tests, read each file concerned, edit it, run the tests again."""
+    test = str(task.fields.get("test") or TEST)
+    edits = task.fields.get("solution") or []
+    plan = [f"bash: {test}"]
+    plan += [f"read_file: {path}" for path in dict.fromkeys(e["path"] for e in edits)]
+    plan += [f"edit_file: {json.dumps({k: e[k] for k in ('path', 'old', 'new')})}" for e in edits]
+    plan += [f"bash: {test}", "finalize: the tests pass"] if edits else ["list_files:", "finalize: not repaired"]
+    return plan[min(len(actions), len(plan) - 1)]

@@ -1,0 +1,159 @@
+"""Requests of a customer: a policy, a small database of orders and reservations, a user who answers questions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recollect.config import Config
+from recollect.domains.base import SYNTAX, Domain, finalize, reason
+from recollect.domains.experts import tau_expert
+from recollect.domains.verify import says
+from recollect.retrieval.bm25 import words_of
+from recollect.tools.base import Tool, tool
+from recollect.types import Message, Task, Trajectory
+
+if TYPE_CHECKING:
+    from recollect.session import Session
+
+PROMPT = f"""You serve the customers of a company. Do what the user asks as far as the policy allows it, and no more. \
+{SYNTAX}
+Look at a record before you change it. Ask the user with respond if something is missing. When everything is done, or \
+must be refused, finalize."""
+
+Tables = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass
+class Desk:
+    """What the tools of one attempt act on."""
+
+    tables: Tables
+    user: Callable[[str], Awaitable[str]]
+
+    def record(self, key: str) -> dict[str, Any]:
+        """A record by its id, whatever table holds it."""
+        for rows in self.tables.values():
+            if key in rows:
+                return rows[key]
+        raise KeyError(f"there is no record {key}")
+
+
+def desk(trajectory: Trajectory) -> Desk:
+    """The desk of an attempt."""
+    if not isinstance(trajectory.world, Desk):
+        raise RuntimeError("this task has no database")
+    return trajectory.world
+
+
+def shown(key: str, record: dict[str, Any]) -> str:
+    """A record in one line."""
+    return f"{key}: " + ", ".join(f"{name} {value}" for name, value in record.items())
+
+
+@tool
+async def get_record(id: str, trajectory: Trajectory) -> str:
+    """Look at an order or a reservation.
+
+    Args:
+        id: Its number.
+    """
+    return shown(id, desk(trajectory).record(id.strip()))
+
+
+@tool
+async def find_records(owner: str, trajectory: Trajectory) -> str:
+    """List the orders and reservations of somebody.
+
+    Args:
+        owner: The name of the owner.
+    """
+    rows = [(k, r) for table in desk(trajectory).tables.values() for k, r in table.items() if r.get("owner") == owner]
+    return "\n".join(shown(k, r) for k, r in rows) or f"There are no records of {owner}."
+
+
+@tool
+async def cancel_record(id: str, trajectory: Trajectory) -> str:
+    """Cancel an order or a reservation.
+
+    Args:
+        id: Its number.
+    """
+    record = desk(trajectory).record(id.strip())
+    record["status"] = "cancelled"
+    return shown(id, record)
+
+
+@tool
+async def change_record(id: str, field: str, value: str, trajectory: Trajectory) -> str:
+    """Change one field of an order or a reservation.
+
+    Args:
+        id: Its number.
+        field: The field to change.
+        value: Its new value.
+    """
+    record = desk(trajectory).record(id.strip())
+    if field not in record:
+        raise KeyError(f"the record has no field {field}; it has {', '.join(record)}")
+    record[field] = value
+    return shown(id, record)
+
+
+@tool(timeout=None)
+async def respond(text: str, trajectory: Trajectory) -> str:
+    """Say something to the user and hear the reply.
+
+    Args:
+        text: What to say.
+    """
+    return await desk(trajectory).user(text)
+
+
+def tools(cfg: Config) -> list[str | Tool]:
+    """What the agent may call."""
+    return [get_record, find_records, cancel_record, change_record, respond, reason, finalize]
+
+
+def asked(task: Task) -> str:
+    """The user's request, after the policy where the task has one."""
+    policy = task.fields.get("policy")
+    return f"Policy: {policy}\n{task.question}" if policy else task.question
+
+
+async def prepare(task: Task, session: Session) -> None:
+    """A database of this attempt's own, and a user: the model that is bound to the role, or the task's script."""
+    script = task.fields.get("user") or {}
+
+    async def scripted(text: str) -> str:
+        said = words_of(text)
+        replies = script.get("replies") or {}
+        return next((reply for word, reply in replies.items() if word.lower() in said), script.get("else") or "ok")
+
+    heard = [Message("system", _USER.format(request=task.question, known=script.get("knows") or script.get("replies")))]
+
+    async def model(text: str) -> str:
+        heard.append(Message("user", text))
+        reply = (await session.generate(heard, role="user")).text.strip()
+        heard.append(Message("assistant", reply))
+        return reply
+
+    user = model if "user" in session.roles else scripted
+    session.trajectory.world = Desk(copy.deepcopy(task.fields.get("database") or {}), user)
+
+
+_USER = """You are a customer who has asked for this: {request}
+You know: {known}. Answer what you are asked in one short sentence and say nothing else."""
+
+
+async def verify(task: Task, session: Session, answer: str) -> bool | None:
+    """Whether the database is as it should be, and the accepted answer was given where there is one."""
+    if "goal" not in task.fields:
+        return says(task, answer)
+    same = desk(session.trajectory).tables == task.fields["goal"]
+    return same and says(task, answer) is not False
+
+
+TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked)
