@@ -143,5 +143,5 @@ def test_the_names_are_those_that_exist() -> None:
     assert {*check.LOSS_MODES, "vanilla"} == set(LOSSES)
     assert set(check.KL_TYPES) == set(KL)
     assert set(check.AGG_MODES) == set(AGGREGATIONS)
-    assert set(check.TOOL_AGENTS) | {"recurrent", "chat"} == set(AGENTS)
+    assert set(check.TOOL_AGENTS) | {"recurrent", "chat", "tool_memory", "concat", "rag"} == set(AGENTS)
     assert {*TOOLS, *MAKERS} == set(check.TOOLS)

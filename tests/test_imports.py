@@ -19,6 +19,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),
         *("recollect.offload", "recollect.sandbox", "recollect.tools", "recollect.retrieval", "recollect.track"),
+        "recollect.memory",
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
     ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run"],

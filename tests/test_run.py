@@ -223,6 +223,7 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
     good, bad = rows
     assert good["turns"][0] == {
         "role": "memory",
+        "is_final": 0,
         "prompt_ids": [1, 2],
         "ids": [3, 4],
         "logprobs": [-0.5, -1.25],

@@ -13,6 +13,7 @@ from recollect.config import Config, Optim
 from recollect.data.made_up import MADE_UP
 from recollect.domains import DOMAIN_NAMES
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
+from recollect.rewards import REWARDS
 from recollect.sandbox import check as sandbox
 from recollect.types import BadInput
 
@@ -48,10 +49,10 @@ def _agent(cfg: Config) -> Problems:
     yield from _known("agent.backend", agent.backend, ["async_verl"], "the engine of this process generates")
     if agent.template is not None:
         yield from _known("agent.template", agent.template, list(TEMPLATES), "without it the tokenizer's own is used")
-    if agent.tools and agent.agent_type in ("recurrent", "chat"):
+    if agent.tools and agent.agent_type in ("recurrent", "chat", "concat", "rag"):
         yield (
             f"agent.tools={list(agent.tools)}: the agent {agent.agent_type} uses no tools; those that do: "
-            + ", ".join(TOOL_AGENTS)
+            + ", ".join((*TOOL_AGENTS, "tool_memory"))
         )
     if agent.agent_type in TOOL_AGENTS:
         for tool in agent.tools:
@@ -92,6 +93,25 @@ def _recurrent(cfg: Config) -> Problems:
     yield from _not_negative(limits, MEMORY, "max_chunks")
 
 
+def _tool_memory(cfg: Config) -> Problems:
+    limits, rag = cfg.memory, cfg.rag
+    yield from _known("memory.split", limits.split, ["token", "sentence"])
+    yield from _known("memory.style", limits.style, ["instruct", "plain"])
+    yield from _known("memory.search_in", limits.search_in, ["notes", "source"])
+    for name in limits.search:
+        yield from _known("memory.search", name, ["bm25", "embedding"])
+    yield from _positive(limits, "memory", "chunk_size budget max_calls max_length max_turns top_k core_length")
+    yield from _not_negative(limits, "memory", "max_chunks titles_length format_weight tool_weight")
+    for score in limits.scores:
+        name = score.rpartition("=")[2]
+        if ":" not in name:
+            yield from _known("memory.scores", name, list(REWARDS), "alone, or as source=reward")
+    if sum("=" not in score for score in limits.scores) != 1:
+        yield f"memory.scores={list(limits.scores)} needs one reward without a source, for all other sources"
+    yield from _known("rag.method", rag.method, ["bm25", "dense", "hybrid"])
+    yield from _positive(rag, "rag", "chunk_size top_k")
+
+
 def _data(cfg: Config) -> Problems:
     data = cfg.data
     yield from _known("data.made_up", data.made_up, list(MADE_UP))
@@ -102,6 +122,15 @@ def _data(cfg: Config) -> Problems:
     for name in ("prompt_key", "context_key", "answer_key"):
         if not getattr(data, name):
             yield f"data.{name} is empty; name the field"
+
+
+def _ledger(cfg: Config) -> Problems:
+    ledger = cfg.data.ledger
+    yield from _positive(ledger, "data.ledger", "sessions entries accounts questions")
+    for name in ("hard", "early"):
+        yield from _share(f"data.ledger.{name}", getattr(ledger, name))
+    if ledger.entries > ledger.accounts:
+        yield f"data.ledger.entries={ledger.entries} is more than data.ledger.accounts={ledger.accounts}"
 
 
 def _needle(cfg: Config) -> Problems:
@@ -175,7 +204,7 @@ def _rollout(cfg: Config) -> Problems:
 def _algorithm(cfg: Config) -> Problems:
     algorithm, groups, control = cfg.algorithm, cfg.algorithm.filter_groups, cfg.algorithm.kl_ctrl
     yield from _known("algorithm.adv_estimator", algorithm.adv_estimator, ESTIMATORS)
-    yield from _known("algorithm.group_by", algorithm.group_by, ["task", "role"])
+    yield from _known("algorithm.group_by", algorithm.group_by, ["task", "role", "question"])
     yield from _known("algorithm.kl_penalty", algorithm.kl_penalty, KL_TYPES)
     yield from _known("algorithm.kl_ctrl.type", control.type, ["fixed", "adaptive"])
     yield from _known("algorithm.rollout_is", algorithm.rollout_is or "null", ["token", "sequence", "null"])
@@ -262,7 +291,7 @@ def _one_device(cfg: Config) -> Problems:
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
-    *(_agent, _recurrent, _data, _needle, _model, _actor, _rollout, _algorithm, _critic),
+    *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer, _search),
     sandbox.problems,
 )

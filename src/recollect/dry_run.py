@@ -32,7 +32,14 @@ from recollect.train.setup import check_window
 from recollect.train.validate import check_best_metric
 from recollect.types import BadInput, Task
 
-ROLES = {"recurrent": ["memory", "qa"], "chat": ["agent"], **{name: ["agent"] for name in TOOL_AGENTS}}
+ROLES = {
+    "recurrent": ["memory", "qa"],
+    "tool_memory": ["memory", "qa"],
+    "concat": ["qa"],
+    "rag": ["qa"],
+    "chat": ["agent"],
+    **{name: ["agent"] for name in TOOL_AGENTS},
+}
 
 
 def dry_run(cfg: Config, console: Console) -> dict[str, Any]:

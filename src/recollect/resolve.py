@@ -22,6 +22,7 @@ FOLLOWERS = {  # a key that takes another's value unless it is given
     "critic.ppo_epochs": "actor_rollout_ref.actor.ppo_epochs",
 }
 SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
+AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of guides
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
 
 
@@ -99,6 +100,7 @@ def _model(cfg: Config) -> None:
 
 def _agent(cfg: Config) -> None:
     agent, recurrent = cfg.agent, cfg.recurrent
+    agent.agent_type = AGENT_NAMES.get(agent.agent_type, agent.agent_type)
     if not agent.use_agent or (agent.agent_type == "recurrent" and recurrent.enable is None):
         agent.agent_type = "chat"
     if agent.agent_type != "recurrent":

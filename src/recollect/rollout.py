@@ -37,7 +37,7 @@ class Collector:
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
         self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
-        self.reward: Reward = find_reward(cfg.agent.reward_name)
+        self.reward: Reward = find_reward(cfg.agent.reward_name, cfg)
         self.builtin_reward = marks_of(self.reward).inline
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
         configure(cfg.sandbox)
@@ -106,7 +106,7 @@ class Collector:
             try:
                 yield
             finally:
-                session.trajectory.tool_calls = dict(opened.counts)
+                session.trajectory.tool_calls = dict(Counter(session.trajectory.tool_calls) + opened.counts)
 
     async def _score(self, task: Task, trajectory: Trajectory) -> None:
         trajectory.score = await call(self.reward, task, trajectory, self.builtin_reward)
@@ -116,8 +116,15 @@ class Collector:
         """What tools gave for their use comes on top of the reward."""
         score, gained = trajectory.score, trajectory.tool_reward
         if self.toolbox is not None and score is not None:
-            parts, roles = {**score.parts, "tools": gained}, {k: v + gained for k, v in score.roles.items()}
-            trajectory.score = as_score(replace(score, total=score.total + gained, parts=parts, roles=roles))
+            trajectory.score = as_score(
+                replace(
+                    score,
+                    total=score.total + gained,
+                    parts={**score.parts, "tools": gained},
+                    roles={k: v + gained for k, v in score.roles.items()},
+                    questions=tuple(v + gained for v in score.questions),
+                )
+            )
 
     async def _guarded(self, work: Awaitable[None], session: Session | None) -> Failure | None:
         """The one error boundary: whatever goes wrong in an agent (or, without a session, a reward) is a Failure."""

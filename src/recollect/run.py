@@ -14,6 +14,7 @@ import zstandard
 
 from recollect.compose import differing, to_yaml
 from recollect.config import Config
+from recollect.data.questions import asked_of
 from recollect.types import BadInput, Group
 
 MAY_CHANGE = (  # keys that do not change what a run computes
@@ -153,11 +154,13 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "question": group.task.question,
                 "answers": list(group.task.answers),
                 "answer": t.answer,
+                **({"asked": asked_of(group.task), "question_answers": t.answers} if t.answers else {}),
                 "stop": t.stop,
                 "reward": t.score.total if t.score else None,
                 "parts": t.score.parts if t.score else {},
                 "failure": {"kind": t.failure.kind, "message": t.failure.message} if t.failure else None,
                 "notes": t.notes,
+                **({"memory_events": t.events} if t.events else {}),
                 "tool_calls": t.tool_calls,
                 "tool_reward": t.tool_reward,
                 "actions": [
@@ -167,6 +170,7 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "turns": [
                     {
                         "role": turn.role,
+                        "is_final": turn.question,
                         "prompt_ids": list(turn.prompt_ids),
                         "ids": list(turn.completion.ids),
                         "logprobs": [round(p, 6) for p in turn.completion.logprobs],

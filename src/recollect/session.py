@@ -105,6 +105,8 @@ class Session:
         self.tools: SessionTools | None = None  # those of agent.tools
         self.tools_error: Exception | None = None  # why they could not be opened
         self.asked = 0  # generations so far; the noise of each depends on its number
+        self.question = 0  # the question that its turns belong to; 0: all
+        self.parent: Session | None = None
 
     def binding(self, role: str) -> Binding:
         """The policy that plays a role; the one named ``*`` plays every role that has none of its own."""
@@ -140,12 +142,35 @@ class Session:
                 policy = policy.at(self.task, self.trajectory)
             done = await policy.generate(ids, sampling)
         except Exception as error:
-            self.policy_error = error
+            self._blame(error)
             raise
         if isinstance(prompt, Conversation):
             prompt.sampled = list(done.ids)
-        self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature))
+        self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature, self.question))
         return done
+
+    def branch(self, name: str, question: int = 0) -> Session:
+        """A session for one of several conversations that go on side by side; ``join`` adds its record to this one's.
+
+        Its noise depends on its name and not on what the others do meanwhile.
+        """
+        trajectory = Trajectory(self.trajectory.task_id, self.trajectory.sample)
+        made = Session(self.task, trajectory, self.roles, self.sampling, f"{self.key}/{name}")
+        made.tools, made.question, made.parent = self.tools, question, self
+        return made
+
+    def join(self, branch: Session) -> None:
+        """Take over the record of a branch, after all that is recorded so far."""
+        mine, theirs = self.trajectory, branch.trajectory
+        mine.turns += theirs.turns
+        mine.events += theirs.events
+        mine.actions += theirs.actions
+        mine.tool_calls = dict(Counter(mine.tool_calls) + Counter(theirs.tool_calls))
+
+    def _blame(self, error: Exception) -> None:
+        self.policy_error = error
+        if self.parent is not None:
+            self.parent._blame(error)
 
     def sections(self, context: Any, size: int, split: str, most: int, role: str = "memory") -> Iterator[str]:
         """A document in sections of at most ``size`` of the role's tokens."""

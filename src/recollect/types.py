@@ -71,6 +71,7 @@ class Turn:
     completion: Completion
     trainable: bool = True  # False when the role is bound to a policy that is not being trained
     temperature: float = 1.0
+    question: int = 0  # 0: it serves every question of the task; i: it belongs to question i alone
 
 
 FailureKind = Literal["timeout", "agent", "policy", "tools", "reward"]
@@ -91,6 +92,7 @@ class Score:
     total: float
     parts: dict[str, float] = field(default_factory=dict)
     roles: dict[str, float] = field(default_factory=dict)  # rewards of single roles, where they are not the total
+    questions: tuple[float, ...] = ()  # of a task with several: [0] turns that serve them all, [i] those of question i
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class Trajectory:
     actions: list[Action] = field(default_factory=list)  # every tool call, in order
     success: bool | None = None  # what a domain's check of the outcome said; None: there was nothing to check against
     world: Any = None  # what the tools of this attempt act on, such as a database; it is not stored
+    answers: list[str] = field(default_factory=list)  # of a task with several questions, each one's answer
+    events: list[dict[str, Any]] = field(default_factory=list)  # what memory tools did, call by call
 
     @property
     def valid(self) -> bool:
@@ -152,6 +156,7 @@ class Sample:
     group: int  # index of the group within the batch
     temperature: float = 1.0
     roles: list[str] = field(default_factory=list)  # the role that sampled each id, "" elsewhere; empty: one role
+    question: int = 0  # the question that its turns belong to; 0: all
 
 
 class Policy(Protocol):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recollect.retrieval import bm25, dense
 from recollect.retrieval.bm25 import BM25, K1, B, best, words_of
-from recollect.retrieval.index import fused
+from recollect.retrieval.fuse import fused
 
 WORDS = ["mira", "Kolu", "holds", "472", "é", "漢字", "the", "a", "ﬁn"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=14)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.agents.dialogue import Dialogue, parser_for
+from recollect.agents.dialogue import opened, parser_for
 from recollect.config import Config
 from recollect.session import Session
 from recollect.types import Task
@@ -18,7 +18,7 @@ reply with it and without a program."""
 async def code(task: Task, session: Session, cfg: Config) -> str:
     """Run programs until a turn has none; that turn is the answer."""
     parse = parser_for(cfg, "code")
-    chat = Dialogue(task, session, cfg, PROMPT)
+    chat = opened(task, session, cfg, PROMPT)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

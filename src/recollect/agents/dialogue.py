@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Protocol
 
 from recollect.chat import TOOL_PARSERS, Parser, Renderer
-from recollect.chat.schemas import as_list, as_text
+from recollect.chat.schemas import Schema, as_list, as_text
 from recollect.config import Config
 from recollect.data.prompts import first_messages
 from recollect.plugins import find
@@ -19,21 +20,36 @@ LEAST = 64  # characters of a tool result that are worth showing
 NOTE = 300  # characters of a tool result in a trajectory's notes
 
 
+class Tools(Protocol):
+    """What a conversation may call."""
+
+    schemas: list[Schema]
+
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
+
+
+def opened(task: Task, session: Session, cfg: Config, system: str | None = None, native: bool = False) -> Dialogue:
+    """The conversation that a tool agent has about a task.
+
+    ``system`` is used unless agent.system_prompt is given; ``native`` lets the chat template show the tools.
+    """
+    start = session.fit(first_messages(task, cfg), cfg.data.max_prompt_length, cfg.data.truncation)
+    given = cfg.agent.system_prompt if cfg.agent.system_prompt is not None else system or ""
+    schemas = session.tools.schemas if session.tools else []
+    messages = with_system(start, with_tools(given, schemas, native), cfg.agent.system_prompt is None)
+    shown = schemas if native and "{tools}" not in given else None
+    return Dialogue(session, cfg, Conversation(messages, shown), session.tools)
+
+
 class Dialogue:
     """A conversation that goes on, turn by turn, until a limit, a tool or the agent ends it."""
 
     def __init__(
-        self, task: Task, session: Session, cfg: Config, system: str | None = None, native: bool = False
+        self, session: Session, cfg: Config, talk: Conversation, tools: Tools | None, role: str = "agent"
     ) -> None:
-        """``system`` is used unless agent.system_prompt is given; ``native`` lets the chat template show the tools."""
-        self.session, self.cfg = session, cfg
-        self.renderer: Renderer = session.binding("agent").renderer
-        self.schemas = session.tools.schemas if session.tools else []
-        given = cfg.agent.system_prompt if cfg.agent.system_prompt is not None else system or ""
-        shown = self.schemas if native and "{tools}" not in given else None
-        text = given.replace("{tools}", as_text(self.schemas) if native else as_list(self.schemas))
-        start = session.fit(first_messages(task, cfg), cfg.data.max_prompt_length, cfg.data.truncation)
-        self.talk = Conversation(with_system(start, text, cfg.agent.system_prompt is None), shown)
+        self.session, self.cfg, self.talk, self.tools, self.role = session, cfg, talk, tools, role
+        self.renderer: Renderer = session.binding(role).renderer
+        self.schemas = tools.schemas if tools else []
         self.limit = cfg.agent.max_tokens_per_turn or session.sampling.max_tokens
         self.left = cfg.agent.max_turns
         self.last: Completion | None = None
@@ -52,7 +68,7 @@ class Dialogue:
             self.end("context_full" if self.left else "max_turns")
             return None
         self.left -= 1
-        self.last = done = await self.session.generate(self.talk, max_tokens=self.limit, stop=stop)
+        self.last = done = await self.session.generate(self.talk, role=self.role, max_tokens=self.limit, stop=stop)
         self.answer = spoken(done.text)
         if done.stop == "length":
             self.end("max_tokens")
@@ -90,15 +106,20 @@ class Dialogue:
         return self.last is not None and not (self.last.ids and self.last.ids[-1] in self.renderer.stop_ids)
 
     async def _results(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        if self.session.tools is None:
+        if self.tools is None:
             return [ToolResult("There are no tools.", "unknown") for _ in calls]
-        return await self.session.tools.call_all(calls)
+        return await self.tools.call_all(calls)
 
     def _room(self) -> int | None:
         """Tokens that the next prompt may have, so that a whole turn fits after it."""
-        window = getattr(self.session.binding("agent").policy, "window", None)
+        window = getattr(self.session.binding(self.role).policy, "window", None)
         limits = [n for n in (window, self.cfg.agent.max_context_length) if n is not None]
         return min(limits) - self.limit if limits else None
+
+
+def with_tools(text: str, schemas: Sequence[Schema], native: bool) -> str:
+    """A text with the tools in place of {tools}: as JSON, or as a list for people's formats."""
+    return text.replace("{tools}", as_text(schemas) if native else as_list(schemas))
 
 
 def parser_for(cfg: Config, default: str) -> Parser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from recollect.agents.dialogue import Dialogue, parser_for
+from recollect.agents.dialogue import opened, parser_for
 from recollect.config import Config
 from recollect.domains.base import Domain
 from recollect.domains.registry import DOMAINS
@@ -29,7 +29,7 @@ def agent_of(domain: Domain) -> Callable[[Task, Session, Config], Awaitable[str]
 async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str:
     """Turns with actions; a turn without one is the answer, and a limit that ends the episode leaves none."""
     parse = parser_for(cfg, "line")
-    chat = Dialogue(task, session, cfg, domain.prompt)
+    chat = opened(task, session, cfg, domain.prompt)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.agents.dialogue import Dialogue, parser_for
+from recollect.agents.dialogue import opened, parser_for
 from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
 from recollect.session import Session
@@ -15,7 +15,7 @@ async def hf(task: Task, session: Session, cfg: Config) -> str:
     syntax = cfg.agent.tool_parser or renderer.parser
     parse = parser_for(cfg, syntax)
     listed = session.tools is not None and not renderer.shows_tools  # a template without tools: list them ourselves
-    chat = Dialogue(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
+    chat = opened(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

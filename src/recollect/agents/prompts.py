@@ -14,6 +14,7 @@ class Prompts:
     update: str  # section before memory: all samples of a task share everything up to the memory
     update_memory_first: str  # MemAgent's order
     answer: str
+    section: str  # a document, or what was found of it, and no memory
 
 
 PROMPTS = {
@@ -21,6 +22,7 @@ PROMPTS = {
         update="Question: {question}\nSection: {chunk}\nMemory: {memory}",
         update_memory_first="Question: {question}\nMemory: {memory}\nSection: {chunk}",
         answer="Question: {question}\nMemory: {memory}\nAnswer:",
+        section="Question: {question}\nSection: {chunk}\nAnswer:",
     ),
     "instruct": Prompts(
         update=(
@@ -40,6 +42,11 @@ PROMPTS = {
             "<question>\n{question}\n</question>\n\n<memory>\n{memory}\n</memory>\n\n"
             "Think if you need to, then put the final answer in \\boxed{{}}."
         ),
+        section=(
+            "Answer the question from the document.\n\n"
+            "<document>\n{chunk}\n</document>\n\n<question>\n{question}\n</question>\n\n"
+            "Think if you need to, then put the final answer in \\boxed{{}}."
+        ),
     ),
 }
 
@@ -54,3 +61,8 @@ def update_prompt(style: str, layout: str, question: str, chunk: str, memory: st
 def answer_prompt(style: str, question: str, memory: str) -> str:
     """The prompt of the turn that answers from the memory alone."""
     return PROMPTS[style].answer.format(question=question, memory=memory or EMPTY_MEMORY)
+
+
+def section_prompt(style: str, question: str, text: str) -> str:
+    """The prompt of a baseline, which answers from text and has no memory."""
+    return PROMPTS[style].section.format(question=question, chunk=text)

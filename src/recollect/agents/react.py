@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.agents.dialogue import Dialogue, parser_for
+from recollect.agents.dialogue import opened, parser_for
 from recollect.chat.text_calls import react_answer
 from recollect.config import Config
 from recollect.session import Session
@@ -24,7 +24,7 @@ Final Answer: the answer"""
 async def react(task: Task, session: Session, cfg: Config) -> str:
     """Thought, action, observation, until there is a final answer or a turn without an action."""
     parse = parser_for(cfg, "react")
-    chat = Dialogue(task, session, cfg, PROMPT)
+    chat = opened(task, session, cfg, PROMPT)
     while (text := await chat.turn(stop=["Observation:"])) is not None:
         answer = react_answer(text)
         if answer is not None:

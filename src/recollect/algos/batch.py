@@ -25,6 +25,7 @@ class Batch:
     groups_E: np.ndarray
     sequences_E: np.ndarray
     roles_E: np.ndarray  # index into roles
+    questions_E: np.ndarray  # the question that a token belongs to; 0: all of its task's
     sampler_logprobs_E: np.ndarray
     roles: list[str]
     temperature: float
@@ -49,6 +50,7 @@ class Batch:
             np.repeat(groups, counts),
             np.repeat(np.arange(len(samples)), counts),
             np.array([roles.index(r) for r in played], np.int64),
+            np.repeat(np.array([s.question for s in samples], np.int64), counts),
             np.concatenate(logprobs) if logprobs else np.zeros(0, np.float32),
             roles,
             temperatures.pop() if temperatures else 1.0,

@@ -30,10 +30,11 @@ def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervise
             current is not None
             and len(prompt) >= len(current.ids)
             and current.temperature == turn.temperature
+            and current.question == turn.question
             and prompt[: len(current.ids)] == current.ids
         )
         if not extends or current is None:
-            current = Sample([], [], [], index, group, turn.temperature)
+            current = Sample([], [], [], index, group, turn.temperature, question=turn.question)
             samples.append(current)
         seen = prompt[len(current.ids) :]
         current.ids += seen + list(done.ids)

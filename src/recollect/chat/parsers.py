@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from recollect.chat.json_calls import hermes, llama
 from recollect.chat.schemas import Schema
-from recollect.chat.text_calls import code, line, react, search_r1
+from recollect.chat.text_calls import code, compact, line, react, search_r1
 from recollect.tools.base import ToolCall
 
 Parser = Callable[[str, Sequence[Schema]], list[ToolCall]]
@@ -23,6 +23,7 @@ TOOL_PARSERS: dict[str, Parser] = {
     "code": code,
     "search_r1": search_r1,
     "line": line,
+    "compact": compact,
 }
 
 

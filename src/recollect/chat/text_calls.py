@@ -1,4 +1,4 @@
-"""Tool calls in running text: Thought/Action/Input, one fenced block of python, and <search> tags.
+"""Tool calls in running text: Thought/Action/Input, a fenced block of python, <search> tags, and one call per line.
 
 Those formats have an answer of their own as well; ``*_answer`` finds it, None where there is none.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.chat.schemas import Schema, loads, named, only_parameter, parameters, required
+from recollect.chat.schemas import Schema, function, loads, named, only_parameter, parameters, required
 from recollect.tools.base import ToolCall
 
 _LABEL = re.compile(
@@ -104,6 +104,21 @@ def _line(name: str, body: str, schemas: Sequence[Schema]) -> ToolCall:
     if single and body and call.arguments is not None and next(iter(known)) not in call.arguments:
         return ToolCall(name, {next(iter(known)): body})
     return call
+
+
+def compact(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
+    """Every line ``tool first: second``: a tool's name, or its part after the first _, and what it must be given."""
+    known = [function(s)["name"] for s in schemas]
+    short = {name.partition("_")[2]: name for name in reversed(known)}
+    calls = []
+    for line in text.splitlines():
+        word, _, rest = line.strip().partition(" ")
+        name = word if word in known else short.get(word) if word else None
+        if name is not None:
+            keys = list(parameters(schemas, name) or {})
+            values = rest.split(": ", len(keys) - 1) if rest.strip() and keys else []
+            calls.append(ToolCall(name, dict(zip(keys, (v.strip() for v in values), strict=False))))
+    return calls
 
 
 def _labelled(text: str) -> list[tuple[str, str]]:

@@ -51,6 +51,11 @@ def _plain(arguments: dict[str, Any]) -> str:
     return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(arguments) if values else ""
 
 
+def compact(calls: Sequence[ToolCall]) -> str:
+    """A line for each call."""
+    return "\n".join(f"{c.name} {': '.join(str(v) for v in (c.arguments or {}).values())}".strip() for c in calls)
+
+
 def _only(call: ToolCall) -> str:
     (value,) = (call.arguments or {}).values()
     return str(value)
@@ -64,4 +69,5 @@ TOOL_WRITERS: dict[str, Writer] = {
     "code": code,
     "search_r1": search_r1,
     "line": line,
+    "compact": compact,
 }

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from recollect.config.agent import Agent, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
 from recollect.config.algorithm import Algorithm, FilterGroups, KLControl
-from recollect.config.data import Data, Needle
+from recollect.config.data import Data, Ledger, Needle
+from recollect.config.memory import Rag, ToolMemory
 from recollect.config.policy import (
     Actor,
     ActorRolloutRef,
@@ -40,12 +41,14 @@ __all__ = [
     "Evaluation",
     "FilterGroups",
     "KLControl",
+    "Ledger",
     "MemoryLimits",
     "Model",
     "Needle",
     "Offload",
     "Optim",
     "PolicyLoss",
+    "Rag",
     "Recurrent",
     "RecurrentMemory",
     "RefOffload",
@@ -54,6 +57,7 @@ __all__ = [
     "Rollout",
     "Sandbox",
     "Search",
+    "ToolMemory",
     "Trainer",
     "ValSampling",
 ]
@@ -65,6 +69,8 @@ class Config:
 
     agent: Agent = field(default_factory=Agent)
     recurrent: Recurrent = field(default_factory=Recurrent)
+    memory: ToolMemory = field(default_factory=ToolMemory)
+    rag: Rag = field(default_factory=Rag)
     data: Data = field(default_factory=Data)
     actor_rollout_ref: ActorRolloutRef = field(default_factory=ActorRolloutRef)
     algorithm: Algorithm = field(default_factory=Algorithm)

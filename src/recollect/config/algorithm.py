@@ -31,7 +31,7 @@ class Algorithm:
     adv_estimator: str = "grpo"  # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo or gpg
     gamma: float = 1.0  # discount per trained token (gae, remax, reinforce_plus_plus)
     lam: float = 1.0  # GAE's lambda
-    group_by: str = "task"  # who is compared: trajectories of a task, or role (within a task, each role by itself)
+    group_by: str = "task"  # who is compared: all of a task, or within it each role, or each question, by itself
     use_kl_in_reward: bool = False  # take a divergence from the reference policy off each token's reward
     kl_penalty: str = "kl"  # its estimator: kl, abs, mse, low_var_kl or full (exact over the vocabulary)
     kl_ctrl: KLControl = field(default_factory=KLControl)

@@ -20,6 +20,18 @@ class Needle:
 
 
 @dataclass
+class Ledger:
+    """The made-up account books of the recipe `ledger` (data.made_up=ledger)."""
+
+    sessions: int = 4  # dated sessions of a training task
+    entries: int = 2  # entries of a session, each about another account
+    accounts: int = 4  # accounts of a book
+    questions: int = 4  # questions about it
+    hard: float = 0.3  # share of questions about several accounts: who holds more, what is the sum, how many are there
+    early: float = 0.25  # share of questions that are asked after an earlier session
+
+
+@dataclass
 class Data:
     """Tasks."""
 
@@ -38,3 +50,4 @@ class Data:
     truncation: str = "error"  # a longer prompt otherwise: error, or cut on the left, right or in the center (middle)
     max_response_length: int = 1024  # longest completion outside the recurrent agent
     needle: Needle = field(default_factory=Needle)
+    ledger: Ledger = field(default_factory=Ledger)

@@ -13,7 +13,7 @@ class SFT:
 
     steps: int = 0  # updates; 0: none in `train`, trainer.total_epochs over the files in `recollect sft`
     batch_size: int = 64  # sequences per update
-    data: str = "expert"  # expert (of the made-up tasks), skill (the base model's teacher), files or a run/jsonl
+    data: str = "expert"  # expert or sloppy (of made-up tasks), skill (the base's teacher), files or a run/jsonl
     min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward (also: min_reward)
     max_length: int = 0  # tokens of the longest sequence; 0: the model's window
     overlong: str = "cut"  # a longer conversation: cut (its end), drop or error

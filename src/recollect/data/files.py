@@ -12,8 +12,12 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.data.columns import accepted_answers, question_of
+from recollect.data.questions import check_questions, given_chunks
 from recollect.rewards import needs_answers
 from recollect.types import BadInput, Task
+
+MANY = ("tool_memory", "concat", "rag")  # agents that answer several questions about a document, and take chunks
+READERS = ("recurrent", *MANY)  # agents that need a document
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -118,26 +122,45 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
     """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
-    data = cfg.data
-    question = question_of(row, data.prompt_key)
+    data, several = cfg.data, row.get("questions") is not None
+    need_answers = needs_answers(cfg.agent.reward_name)  # a reward of the user's own may not need one
+    question: str | None
+    answers: list[str] = []
+    if several:
+        question, answers = check_questions(row["questions"], place, need_answers)
+        if cfg.agent.agent_type not in MANY and len(row["questions"]) > 1:
+            raise BadInput(f"{place}: several `questions` are for agent.agent_type={', '.join(MANY)}")
+    else:
+        question = question_of(row, data.prompt_key)
     if question is None:
         raise BadInput(
             f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
         )
     context = row.get(data.context_key)
-    if cfg.agent.agent_type == "recurrent" and (not isinstance(context, str) or not context.strip()):
+    if cfg.agent.agent_type in READERS and not _readable(context, cfg.agent.agent_type):
         problem = "an empty document" if data.context_key in row else "no document"
         if context is not None and not isinstance(context, str):
             problem = f"not text but a {type(context).__name__}"
         raise BadInput(f"{place}: {problem} under data.context_key={data.context_key}; it has {', '.join(row)}")
-    answers = accepted_answers(row, data.answer_key, place)
-    if not answers and needs_answers(cfg.agent.reward_name):  # a reward of the user's own may not need one
+    if not several:
+        answers = accepted_answers(row, data.answer_key, place)
+    if not answers and need_answers:
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
     fields = {k: v for k, v in row.items() if k != data.context_key}
     source = str(row.get("data_source") or row.get("source") or "default")
     text = sound(context) if isinstance(context, str) else context
     accepted = tuple(map(sound, answers))
     return Task(str(row.get("id", index)), sound(question), text, accepted, source, fields, place)
+
+
+def _readable(context: Any, agent: str) -> bool:
+    """True for a document that an agent can read: text, or for one that takes them, chunks or sessions."""
+    if isinstance(context, str):
+        return bool(context.strip())
+    if hasattr(context, "pieces"):
+        return True
+    chunks = given_chunks(context) if agent in MANY else None
+    return chunks is not None and any(text.strip() for text in chunks)
 
 
 def sound(text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data import needle
+from recollect.data import ledger, needle
 from recollect.domains.registry import expert_of
 from recollect.domains.tasks import math, mhqa, swe, tau, video
 from recollect.domains.tasks.stream import Stream
@@ -32,6 +32,7 @@ class MadeUp:
     expert: Callable[[str], str] | None = None  # what a perfect agent replies to the text of a prompt
     player: Callable[[Task, Trajectory], str] | None = None  # the same from the task and what was done so far
     sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
+    sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
 
 
 def _domain(stream: Stream) -> MadeUp:
@@ -40,12 +41,17 @@ def _domain(stream: Stream) -> MadeUp:
 
 MADE_UP = {
     "needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections),
+    "ledger": MadeUp(
+        ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
+    ),
     **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
 }
 
 
-def expert_policy(family: MadeUp, renderer: Renderer) -> Scripted | Expert | None:
-    """The policy that plays a family's expert; None where it has none."""
+def expert_policy(family: MadeUp, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:
+    """The policy that plays a family's expert, or its sloppy agent; None where it has none."""
+    if sloppy:
+        return Scripted(renderer, family.sloppy) if family.sloppy is not None else None
     if family.player is not None:
         return Expert(renderer, family.player)
     return Scripted(renderer, family.expert) if family.expert is not None else None

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from recollect.retrieval import bm25, dense
 from recollect.retrieval.corpus import Passage, files_of, fingerprint, passages
+from recollect.retrieval.fuse import DEPTH, fused
 from recollect.types import BadInput
 
 VERSION = 1  # of what is on disk
 METHODS = ("bm25", "dense", "hybrid")
-RANK, DEPTH = 60, 100  # hybrid: Σ 1 / (RANK + rank) over the best DEPTH of either
 
 
 def cache_folder(given: str | None = None) -> Path:
@@ -83,15 +83,6 @@ class Index:
     def _text(self, i: int) -> str:
         start = int(self.ends[i - 1]) if i else 0
         return self.text[start : int(self.ends[i])].tobytes().decode("utf-8", "surrogatepass")
-
-
-def fused(rankings: Sequence[Sequence[tuple[int, float]]], most: int) -> list[tuple[int, float]]:
-    """Reciprocal rank fusion: what stands high in any of the rankings, and higher what does in several."""
-    total: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, (i, _) in enumerate(ranking, 1):
-            total[i] = total.get(i, 0.0) + 1 / (RANK + rank)
-    return sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
 
 def _built(corpus: str, cache: Path) -> Path:

@@ -168,8 +168,9 @@ def _by_task(tasks: Sequence[Task]) -> list[list[int]]:
 def as_score(value: Any) -> Score:
     """A Score from what a reward returned: a number, a bool, a dict with ``reward`` and named parts, or a Score."""
     roles: Mapping[str, Any] = {}
+    questions: Sequence[Any] = ()
     if isinstance(value, Score):
-        total, parts, roles = value.total, value.parts, value.roles
+        total, parts, roles, questions = value.total, value.parts, value.roles, value.questions
     elif isinstance(value, Mapping):
         if "reward" not in value:
             raise ValueError("a reward returned a dict without 'reward'")
@@ -177,8 +178,9 @@ def as_score(value: Any) -> Score:
     else:
         total, parts = value, {}
     numbers = {str(k): float(v) for k, v in parts.items() if isinstance(v, Real)}
-    score = Score(float(total), numbers, {str(k): float(v) for k, v in roles.items()})
-    for number in (score.total, *score.roles.values()):
+    own = {str(k): float(v) for k, v in roles.items()}
+    score = Score(float(total), numbers, own, tuple(float(v) for v in questions))
+    for number in (score.total, *score.roles.values(), *score.questions):
         if not math.isfinite(number):
             raise ValueError(f"the reward is {number}")
     return score

@@ -18,6 +18,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards.call import call, call_batch
 from recollect.rewards.registry import REWARDS, Level, Marks, marks_of
@@ -88,10 +89,13 @@ def _option(text: str, whole: str) -> tuple[str, Any]:
         return name, value.strip("'\"")
 
 
-def find_reward(text: str) -> Reward:
-    """The reward behind ``agent.reward_name``: the function itself, or a sum that is called like one."""
+def find_reward(text: str, cfg: Config | None = None) -> Reward:
+    """The reward behind ``agent.reward_name``: the function itself, or a sum that is called like one.
+
+    A function with a parameter ``config: Config`` is given the run's settings.
+    """
     terms = parse(text)
-    parts = [_function(term) for term in terms]
+    parts = [_function(term, cfg or Config()) for term in terms]
     if len(terms) == 1 and terms[0].weight == 1:
         return parts[0]
     labels = [t.name.rpartition(":")[2] for t in terms]
@@ -99,16 +103,17 @@ def find_reward(text: str) -> Reward:
     return Weighted([(label, t.weight, part) for label, t, part in zip(labels, terms, parts, strict=True)])
 
 
-def _function(term: Term) -> Reward:
+def _function(term: Term, cfg: Config) -> Reward:
     function = find(term.name, REWARDS, KEY)
-    if not term.options:
-        return function
     taken = signature(function).parameters
+    settings = {"config": cfg} if "config" in taken and taken["config"].annotation in (Config, "Config") else {}
+    if not term.options and not settings:
+        return function
     for name, _ in term.options:
         if name not in taken or taken[name].default is taken[name].empty:
             known = [n for n, p in taken.items() if p.default is not p.empty]
             raise BadInput(f"{KEY}: {term.name} has no option {name}; it has {', '.join(known) or 'none'}")
-    bound = partial(function, **dict(term.options))
+    bound = partial(function, **settings, **dict(term.options))
     bound.__reward__ = marks_of(function)  # type: ignore[attr-defined]
     return bound
 
@@ -143,7 +148,12 @@ class Weighted:
             self._add(s.total for s in scores),
             parts,
             {role: self._add(s.roles.get(role, s.total) for s in scores) for s in scores for role in s.roles},
+            tuple(self._add(_of_question(s, i) for s in scores) for i in range(max(len(s.questions) for s in scores))),
         )
 
     def _add(self, values: Iterable[float]) -> float:
         return math.fsum(weight * value for (_, weight, _), value in zip(self.parts, values, strict=True))
+
+
+def _of_question(score: Score, i: int) -> float:
+    return score.questions[i] if i < len(score.questions) else score.total

@@ -14,11 +14,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from recollect.config import Config
+from recollect.memory.desk import Desk
 from recollect.sandbox.session import Session
 from recollect.tools import docstring
 from recollect.types import Task, Trajectory
 
-GIVEN: tuple[type, ...] = (Session, Task, Trajectory, Config)  # parameters of these types come from us, not the model
+# parameters of these types come from us, not the model
+GIVEN: tuple[type, ...] = (Session, Task, Trajectory, Config, Desk)
 
 
 class BadArguments(ValueError):

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from recollect.config import Config
+from recollect.memory.desk import Desk
 from recollect.offload import Slots
 from recollect.plugins import find
 from recollect.sandbox import shared
@@ -84,10 +85,10 @@ class Toolbox:
         return [t.schema for t in self.tools.values()]
 
     @asynccontextmanager
-    async def open(self, task: Task, trajectory: Trajectory) -> AsyncIterator[OpenTools]:
+    async def open(self, task: Task, trajectory: Trajectory, desk: Desk | None = None) -> AsyncIterator[OpenTools]:
         """The tools for one trajectory; its instances and its sandbox are given back on the way out."""
         async with AsyncExitStack() as stack:
-            mine = OpenTools(self, task, trajectory, stack)
+            mine = OpenTools(self, task, trajectory, stack, desk)
             for name, instances in self.pools.items():  # in one order for all, so that nobody waits in a circle
                 if instances.bounded:
                     mine.instances[name] = await stack.enter_async_context(instances.lend(task))
@@ -112,8 +113,10 @@ class Toolbox:
 class OpenTools:
     """One trajectory's tools."""
 
-    def __init__(self, box: Toolbox, task: Task, trajectory: Trajectory, stack: AsyncExitStack) -> None:
-        self._box, self._task, self._trajectory, self._stack = box, task, trajectory, stack
+    def __init__(
+        self, box: Toolbox, task: Task, trajectory: Trajectory, stack: AsyncExitStack, desk: Desk | None = None
+    ) -> None:
+        self._box, self._task, self._trajectory, self._stack, self._desk = box, task, trajectory, stack, desk
         self.instances: dict[str, Instance] = {}
         self.counts: Counter[str] = Counter()  # "calls", each outcome, and "tool/NAME"
         self._session: Session | None = None
@@ -191,7 +194,9 @@ class OpenTools:
     async def _given(self, kind: type) -> Any:
         if kind is Session:
             return await self.session()
-        return {Task: self._task, Trajectory: self._trajectory, Config: self._box.cfg}[kind]
+        if kind is Desk and self._desk is None:
+            raise RuntimeError("this tool edits the memory of the agent tool_memory, and there is none here")
+        return {Task: self._task, Trajectory: self._trajectory, Config: self._box.cfg, Desk: self._desk}[kind]
 
     async def session(self) -> Session:
         """The trajectory's sandbox, opened when it is first needed and again when it was lost."""

@@ -27,11 +27,18 @@ class Estimate(NamedTuple):
 
 
 def units(batch: Batch, group_by: str) -> tuple[np.ndarray, np.ndarray]:
-    """[E] who earns a reward and whom it is compared with: trajectories within tasks, or each role of them alone."""
+    """[E] who earns a reward, and whom it is compared with.
+
+    A trajectory earns as one, but the turns of each of several questions by themselves. They are compared within the
+    task; with ``role`` within a role of the task, with ``question`` within one question of it.
+    """
+    asked = int(batch.questions_E.max(initial=0)) + 1
+    earner = batch.trajectories_E * asked + batch.questions_E
     if group_by == "task":
-        return batch.trajectories_E, batch.groups_E
+        return earner, batch.groups_E
     count = max(1, len(batch.roles))
-    return batch.trajectories_E * count + batch.roles_E, batch.groups_E * count + batch.roles_E
+    owner, group = earner * count + batch.roles_E, batch.groups_E * count + batch.roles_E
+    return owner, group if group_by == "role" else group * asked + batch.questions_E
 
 
 def last_tokens(units_E: np.ndarray) -> np.ndarray:
@@ -46,12 +53,15 @@ def token_rewards(batch: Batch, units_E: np.ndarray, trajectories: Sequence[Traj
     for place in last_tokens(units_E):
         score = trajectories[batch.trajectories_E[place]].score
         assert score is not None
-        rewards[place] = _earned(score, batch.roles[batch.roles_E[place]] if by_role else "")
+        role = batch.roles[batch.roles_E[place]] if by_role else ""
+        rewards[place] = _earned(score, role, int(batch.questions_E[place]))
     return rewards
 
 
-def _earned(score: Score, role: str) -> float:
-    """What a role earned: its own reward where it has one, else the whole."""
+def _earned(score: Score, role: str, question: int) -> float:
+    """What the turns of a question, or a role, earned: their own reward where they have one, else the whole."""
+    if question < len(score.questions):
+        return score.questions[question]
     return score.roles.get(role, score.total) if role else score.total
 
 
@@ -65,7 +75,7 @@ def estimate(
 ) -> Estimate:
     """Advantages and returns of a batch. ``greedy`` holds the score of each group's greedy rollout (remax)."""
     units_E, groups_E = units(batch, cfg.group_by)
-    rewards = torch.from_numpy(token_rewards(batch, units_E, trajectories, cfg.group_by == "role"))
+    rewards = torch.from_numpy(token_rewards(batch, units_E, trajectories, cfg.group_by != "task"))
     metrics: dict[str, float] = {}
     if cfg.use_kl_in_reward:
         divergence = _divergence(cfg, notes).double().cpu()
@@ -75,8 +85,9 @@ def estimate(
         control.update(mean, len(np.unique(batch.trajectories_E)))
     baselines = None
     if greedy is not None:
-        roles = [batch.roles[r] for r in batch.roles_E.tolist()] if cfg.group_by == "role" else [""] * batch.entries
-        found = [_earned(greedy[g], role) for g, role in zip(batch.groups_E.tolist(), roles, strict=True)]
+        roles = [batch.roles[r] for r in batch.roles_E.tolist()] if cfg.group_by != "task" else [""] * batch.entries
+        places = zip(batch.groups_E.tolist(), roles, batch.questions_E.tolist(), strict=True)
+        found = [_earned(greedy[g], role, question) for g, role, question in places]
         baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
     values = None if notes.values is None else notes.values.double().cpu()

@@ -84,7 +84,7 @@ def has_signal(group: Group, metric: str) -> bool:
     scores = [t.score for t in group.trajectories if t.valid and t.score is not None]
     if metric not in REWARD:
         return len({s.parts.get(metric, s.total) for s in scores}) > 1
-    return len({(s.total, *sorted(s.roles.items())) for s in scores}) > 1
+    return len({(s.total, s.questions, *sorted(s.roles.items())) for s in scores}) > 1
 
 
 def _check_metric(metric: str, groups: list[Group]) -> None:

@@ -18,9 +18,9 @@ class ExpertBatches:
 
     def __init__(self, cfg: Config, renderer: Renderer) -> None:
         self.cfg, family = cfg, made_up(cfg)
-        expert = expert_policy(family, renderer)
+        expert = expert_policy(family, renderer, cfg.sft.data == "sloppy")
         if expert is None:
-            raise BadInput(f"sft.data=expert: data.made_up={cfg.data.made_up} has no scripted expert")
+            raise BadInput(f"sft.data={cfg.sft.data}: data.made_up={cfg.data.made_up} has no such scripted agent")
         self.collector = Collector(cfg, {"*": Binding(expert, renderer)})
         self.tasks = max(1, cfg.sft.batch_size // (family.sections(cfg, 1) + 1))
 

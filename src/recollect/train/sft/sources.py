@@ -14,12 +14,13 @@ from recollect.train.sft.stored import StoredBatches
 from recollect.train.skill import SkillBatches
 from recollect.types import BadInput
 
+PLAYED = ("expert", "sloppy")  # sft.data: scripted agents of made-up tasks
 FILES = "files"  # sft.data: what data.train_files names
 
 
 def is_stored(cfg: Config) -> bool:
     """True when training imitates what is stored somewhere."""
-    return cfg.sft.data not in ("expert", "skill")
+    return cfg.sft.data not in (*PLAYED, "skill")
 
 
 def limits_of(cfg: Config, window: int) -> Limits:
@@ -35,10 +36,10 @@ def batches_of(
     name = cfg.sft.data
     if name == "skill":
         return SkillBatches(cfg, renderer.tokenizer)
-    if name == "expert":
+    if name in PLAYED:
         if cfg.data.train_files:
             raise BadInput(
-                "sft.data=expert plays made-up documents only; give sft.data a run directory or a jsonl file"
+                f"sft.data={name} plays made-up documents only; give sft.data a run directory or a jsonl file"
             )
         return ExpertBatches(cfg, renderer)
     reading = read_samples(paths_of(cfg), renderer, limits_of(cfg, window))
@@ -54,7 +55,9 @@ def paths_of(cfg: Config) -> list[str]:
             raise BadInput("sft.data=files: name them with data.train_files")
         return cfg.data.train_files
     if not Path(cfg.sft.data).expanduser().exists():
-        raise BadInput(f"sft.data={cfg.sft.data}: known are expert, skill, files, or an existing run or data file")
+        raise BadInput(
+            f"sft.data={cfg.sft.data}: known are expert, sloppy, skill, files, or an existing run or data file"
+        )
     return [cfg.sft.data]
 
 
