@@ -156,7 +156,9 @@ class Session:
         """
         trajectory = Trajectory(self.trajectory.task_id, self.trajectory.sample)
         made = Session(self.task, trajectory, self.roles, self.sampling, f"{self.key}/{name}")
-        made.tools, made.question, made.parent = self.tools, question, self
+        made.question, made.parent = question, self
+        if self.tools is not None:
+            made.tools = SessionTools(self.tools.schemas, self.tools.opened, trajectory)
         return made
 
     def join(self, branch: Session) -> None:
@@ -165,6 +167,7 @@ class Session:
         mine.turns += theirs.turns
         mine.events += theirs.events
         mine.actions += theirs.actions
+        mine.tool_reward += theirs.tool_reward
         mine.tool_calls = dict(Counter(mine.tool_calls) + Counter(theirs.tool_calls))
 
     def _blame(self, error: Exception) -> None:

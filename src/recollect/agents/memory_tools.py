@@ -33,11 +33,9 @@ def embedder(name: str | None) -> Embedder:
 class MemoryTools:
     """The tools of one conversation."""
 
-    def __init__(
-        self, box: Toolbox, opened: OpenTools, desk: Desk, limits: ToolMemory, own: SessionTools | None
-    ) -> None:
-        self.opened, self.desk, self.limits, self.own = opened, desk, limits, own
-        self.schemas: list[Schema] = [*box.schemas, *(own.schemas if own else [])]
+    def __init__(self, memory: SessionTools, own: SessionTools | None, desk: Desk, limits: ToolMemory) -> None:
+        self.memory, self.own, self.desk, self.limits = memory, own, desk, limits
+        self.schemas: list[Schema] = [*memory.schemas, *(own.schemas if own else [])]
         self._others = {s["function"]["name"] for s in own.schemas} if own else set()
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -52,7 +50,7 @@ class MemoryTools:
     async def _call(self, call: ToolCall) -> ToolResult:
         if self.own is not None and call.name in self._others:
             return (await self.own.call_all([call]))[0]
-        (result,) = await self.opened.call_all([call])
+        (result,) = await self.memory.call_all([call])
         if result.outcome != "ok":
             self.desk.other(call.name, "", False)
         return result

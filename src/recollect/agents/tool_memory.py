@@ -18,7 +18,7 @@ from recollect.data.prompts import shortened
 from recollect.data.questions import Question, given_chunks, questions_of
 from recollect.memory import Finder, Memory
 from recollect.memory.desk import Desk, Held, state
-from recollect.session import Conversation, Session
+from recollect.session import Conversation, Session, SessionTools
 from recollect.types import Message, Task
 
 
@@ -107,7 +107,8 @@ class Reader:
         box = toolbox(talk.role, tuple(self.limits.search))
         own = session.tools if talk.role == "qa" else None
         async with box.open(self.task, session.trajectory, talk.desk) as opened:
-            tools = MemoryTools(box, opened, talk.desk, self.limits, own)
+            memory = SessionTools(box.schemas, opened, session.trajectory)
+            tools = MemoryTools(memory, own, talk.desk, self.limits)
             messages, shown = self._start(talk.prompt, tools, renderer, syntax)
             chat = Dialogue(session, cfg, Conversation(messages, shown), tools, talk.role)
             chat.left = (talk.role == "memory" and self.limits.max_turns) or chat.left
