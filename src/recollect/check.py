@@ -119,6 +119,10 @@ def _data(cfg: Config) -> Problems:
     yield from _positive(data, "data", "train_batch_size val_batch_size max_prompt_length")
     yield from _positive_by_any_name(LENGTH, data.max_response_length)
     yield from _from_minus_one(data, "data", "val_max_samples")
+    if data.offline_files and cfg.algorithm.adv_estimator == "remax":
+        yield "algorithm.adv_estimator=remax samples greedy baselines; data.offline_files has none: take another"
+    if data.offline_files and data.train_files:
+        yield "data.offline_files are learnt from without sampling: leave data.train_files out"
     for name in ("prompt_key", "context_key", "answer_key"):
         if not getattr(data, name):
             yield f"data.{name} is empty; name the field"

@@ -85,6 +85,12 @@ def train(
         bool, typer.Option("--dry-run", help="Check everything and say what a step takes, without training.")
     ] = False,
     quiet: Quiet = False,
+    min_reward: Annotated[
+        float | None,
+        typer.Option(
+            "--min-reward", help="With trajectories as data.train_files: take tasks that reached this reward."
+        ),
+    ] = None,
 ) -> None:
     """Train an agent: SFT if the recipe asks for it, then RL, then an evaluation and a report.
 
@@ -95,7 +101,8 @@ def train(
     A command of verl, MemAgent or AgentFly works with its own settings. Run the command again after an interruption and
     it goes on where it was.
     """
-    tree = _configure(overrides, config)
+    seeded = [] if min_reward is None else [f"data.min_reward={min_reward}"]
+    tree = _configure([*(overrides or []), *seeded], config)
     if cfg:
         return _print_config(tree)
     from recollect.console import Console

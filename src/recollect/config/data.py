@@ -35,8 +35,10 @@ class Ledger:
 class Data:
     """Tasks."""
 
-    train_files: list[str] = field(default_factory=list)  # json, jsonl or parquet; empty: made-up documents
+    train_files: list[str] = field(default_factory=list)  # json, jsonl, parquet, trajectories; empty: made-up documents
     val_files: list[str] = field(default_factory=list)  # held-out tasks; empty with made-up documents: made up too
+    min_reward: float | None = None  # train_files are trajectories: take tasks whose best attempt reached this reward
+    offline_files: list[str] = field(default_factory=list)  # trajectories to learn from in one epoch, without sampling
     made_up: str = "needle"  # the made-up tasks that a run without train_files takes
     train_batch_size: int = 16  # tasks per step
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them

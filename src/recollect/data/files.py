@@ -6,7 +6,7 @@ import csv
 import glob
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,12 +174,15 @@ def sound(text: str) -> str:
 
 def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
     """All tasks of some files."""
-    tasks: list[Task] = []
-    for path in expand(paths):
-        for place, row in read_rows(path):
-            tasks.append(as_task(row, place, len(tasks), cfg))
+    tasks = tasks_of(cfg, (found for path in expand(paths) for found in read_rows(path)))
     if not tasks:
         raise BadInput(f"no tasks in {', '.join(map(str, paths))}: the data is empty")
+    return tasks
+
+
+def tasks_of(cfg: Config, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Task]:
+    """The tasks of (place, row) pairs, each with an id of its own."""
+    tasks = [as_task(row, place, i, cfg) for i, (place, row) in enumerate(rows)]
     seen: set[str] = set()
     for i, task in enumerate(tasks):
         while task.id in seen:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 
 from recollect.config import Config
-from recollect.data.files import load_tasks
+from recollect.data.files import load_tasks, tasks_of
 from recollect.data.made_up import made_up
 from recollect.data.prompts import within_limits
+from recollect.data.seeds import create_rl_dataset, holds_trajectories
 from recollect.types import BadInput, Task
+
+
+def training_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
+    """The tasks of data.train_files; of stored trajectories those that reached data.min_reward."""
+    data = cfg.data
+    if data.min_reward is None and not holds_trajectories(data.train_files):
+        return load_tasks(cfg, data.train_files)
+    least = -math.inf if data.min_reward is None else data.min_reward
+    seeds = create_rl_dataset(data.train_files, least)
+    say(f"{len(seeds)} tasks of stored trajectories with a reward of at least {least:g}")
+    if not seeds:
+        raise BadInput(f"no trajectory of data.train_files reached data.min_reward={least:g}")
+    return tasks_of(cfg, ((f"task {row['id']}", row) for row in seeds))
 
 
 class TaskStream:
@@ -17,7 +32,7 @@ class TaskStream:
 
     def __init__(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         self.cfg = cfg
-        rows = load_tasks(cfg, cfg.data.train_files) if cfg.data.train_files else []
+        rows = training_tasks(cfg, say) if cfg.data.train_files else []
         self.rows = within_limits(rows, cfg, True, say)
         if cfg.agent.agent_type == "chat" and any(task.context for task in rows):
             say(f"the agent chat asks the question alone; data.context_key={cfg.data.context_key} is not read")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from recollect.algos.batch import Batch
@@ -72,7 +73,9 @@ def annotate(
     penalty, most = algorithm.use_kl_in_reward, policy.rollout.log_prob_micro_batch_size_per_gpu
     exact = penalty and algorithm.kl_penalty == "full"
     moved_before = critic is not None and cfg.critic.model.share_actor  # its update comes before the policy's
-    if updates_of(cfg, len(np.unique(batch.groups))) > 1 or (penalty and not exact) or moved_before:
+    if cfg.data.offline_files:  # the old policy is whoever sampled, which the weights at hand need not be
+        made.old = torch.from_numpy(batch.sampler_logprobs_E).to(learner.device)
+    elif updates_of(cfg, len(np.unique(batch.groups))) > 1 or (penalty and not exact) or moved_before:
         made.old = over(budgets.old, most, lambda packs: learner.logprobs(packs, entries, heat))
     if exact:
         assert reference is not None

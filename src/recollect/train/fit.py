@@ -18,8 +18,10 @@ from recollect.track import trackers_of
 from recollect.track.follow import tracking
 from recollect.train import checkpoint
 from recollect.train.critic import Critic
+from recollect.train.gather import Gatherer
 from recollect.train.interrupt import Asked, Interrupted, interruptible
 from recollect.train.learner import Learner, reference_of
+from recollect.train.offline import OfflineStream, check_ids, imitation, read_offline
 from recollect.train.resume import BACK, keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
 from recollect.train.setup import build, build_critic
@@ -35,7 +37,10 @@ class Fit:
         self.cfg, self.console = cfg, console
         trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
-        stream, self.val_tasks = TaskStream(cfg, console.say), held_out(cfg)
+        self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None
+        offline = self.offline
+        stream = TaskStream(cfg, console.say) if offline is None else OfflineStream(cfg, offline)
+        self.val_tasks = held_out(cfg)
         self.total = cfg.trainer.total_training_steps = stream.steps()
         check_best_metric(cfg, self.val_tasks)
         if cfg.trainer.val_only and not self.val_tasks:
@@ -44,14 +49,17 @@ class Fit:
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
         self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
-        parts = build(cfg, actor.optim, self.updates, max(questions, key=len))
+        parts = build(cfg, actor.optim, self.updates, max(questions, key=len, default=""))
+        if offline is not None:
+            check_ids(offline, parts.learner.model.config.vocab_size)
         collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
         self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
         self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
         self.run = Run.start(cfg)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
-        self.rl = Reinforce(cfg, self.run, parts, stream, self.progress, collector, self.critic, console.warn)
+        gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
+        self.rl = Reinforce(cfg, self.run, parts, gatherer, self.progress, self.critic, console.warn)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
         self.asked = Asked()
@@ -97,7 +105,8 @@ class Fit:
                 actor.grad_clip,
                 owner=self.parts.learner,
             )
-            supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer)
+            batches = imitation(cfg, self.offline, self.parts.renderer) if self.offline is not None else None
+            supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer, batches)
             supervised.fit(supervised.resume(), lambda: self.asked.stop)
             if self.asked.stop:
                 raise Interrupted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,12 @@ class Gathered:
     sampled: list[Group] = field(default_factory=list)  # all, those without signal included
     greedy: list[Score] | None = None  # remax: the score of each group's greedy rollout
     batches: int = 0  # batches of tasks that were taken
+
+
+class Gathers(Protocol):
+    """Who provides a step's groups: a sampler, or a reader of stored ones."""
+
+    def gather(self, step: int, position: int) -> Gathered: ...
 
 
 class Gatherer:

@@ -11,13 +11,11 @@ from recollect import config
 from recollect.algos.batch import build_batch, fidelity
 from recollect.algos.control import KLControl
 from recollect.config import Config
-from recollect.data.tasks import TaskStream
-from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.train.annotate import Budgets, annotate
 from recollect.train.critic import Critic
 from recollect.train.estimate import estimate
-from recollect.train.gather import Gatherer
+from recollect.train.gather import Gathers
 from recollect.train.learner import Learner
 from recollect.train.metrics import step_metrics
 from recollect.train.setup import Parts
@@ -61,14 +59,13 @@ class Reinforce:
         cfg: Config,
         run: Run,
         parts: Parts,
-        stream: TaskStream,
+        gatherer: Gathers,
         progress: Progress,
-        collector: Collector,
         critic: Critic | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.cfg, self.run, self.parts, self.progress, self.critic = cfg, run, parts, progress, critic
-        self.gatherer = Gatherer(cfg, stream, collector)
+        self.gatherer = gatherer
         self.budgets = Budgets.of(cfg, warn)
         self.reference: Learner | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,16 @@ from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
 from recollect.data.files import expand, read_rows
-from recollect.run import Run, read_trajectories
-from recollect.types import BadInput, Completion, Sample, Trajectory, Turn
-
-STORED = ".jsonl.zst"  # trajectories as a run stores them
+from recollect.data.seeds import STORED, trajectory_rows
+from recollect.train.stored import as_trajectory
+from recollect.types import BadInput, Sample
 
 
 @dataclass
 class Limits:
     """Which sequences are taken, and how long they may be."""
 
-    min_reward: float = 0.0  # of stored trajectories
+    min_reward: float = 0.0  # of rows that have a reward
     max_length: int = 1 << 30  # tokens
     overlong: str = "cut"  # cut, drop or error
 
@@ -58,35 +57,19 @@ def read_samples(paths: Sequence[str], renderer: Renderer, limits: Limits) -> Re
 
 def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading) -> Iterator[tuple[str, list[Sample]]]:
     """(place, sequences) of every row that counts."""
-    if (path / "trajectories").is_dir():
-        yield from _stored(Run(path).trajectories(), str(path), limits, reading)
-    elif path.name.endswith(STORED) and path.is_file():
-        yield from _stored(read_trajectories(path), str(path), limits, reading)
-    elif path.is_dir():
-        raise BadInput(f"{path} is a folder without trajectories; name a file, or a folder of sft-data with --tool")
-    else:
-        for place, row in read_rows(path):
-            reading.rows += 1
+    stored = path.is_dir() or path.name.endswith(STORED)
+    for place, row in trajectory_rows([str(path)]) if stored else read_rows(path):
+        reading.rows += 1
+        if "turns" in row or "reward" in row:
+            reward = row.get("reward")
+            if reward is None or reward < limits.min_reward:
+                reading.low += 1
+                continue
+        if "turns" in row:
+            yield place, trajectory_samples(as_trajectory(row), reading.rows, 0, supervised=True)
+        else:
             ids, mask = tokenise(read_conversation(row, place), renderer)
             yield place, [Sample(ids, mask, [0.0] * len(ids), reading.rows, 0)]
-
-
-def _stored(
-    rows: Iterable[dict[str, Any]], name: str, limits: Limits, reading: Reading
-) -> Iterator[tuple[str, list[Sample]]]:
-    """Stored trajectories that reached the reward, with the very ids that were sampled."""
-    for row in rows:
-        reading.rows += 1
-        if row["reward"] is None or row["reward"] < limits.min_reward:
-            reading.low += 1
-            continue
-        trajectory = Trajectory(row["task_id"], row["sample"], [_turn(turn) for turn in row["turns"]])
-        yield f"{name}, {row['task_id']}", trajectory_samples(trajectory, reading.rows, 0, supervised=True)
-
-
-def _turn(row: dict[str, Any]) -> Turn:
-    completion = Completion(tuple(row["ids"]), (), row["stop"], row["version"], row["text"])
-    return Turn(row["role"], tuple(row["prompt_ids"]), completion, row["trainable"])
 
 
 def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:

@@ -1,0 +1,109 @@
+"""Stored trajectories as a source of tasks: reinforcement starts from the tasks that somebody has solved well enough.
+
+Understood are run directories, their `.jsonl.zst` files, and files of unified trajectories (one object, a list, or one
+in each line). Attempts at one task are one task; it is taken when its best attempt reached the reward.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from recollect.data.files import expand, read_rows
+from recollect.run import read_trajectories
+from recollect.types import BadInput
+
+STORED = ".jsonl.zst"  # trajectories as a run stores them
+Row = dict[str, Any]
+
+
+def is_trajectory(row: Mapping[str, Any]) -> bool:
+    """True for a stored attempt: it has turns, or actions, beside what was asked."""
+    return isinstance(row.get("turns"), list) or ("actions" in row and "question" in row)
+
+
+def trajectory_rows(paths: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """(place, row) of every stored trajectory."""
+    for name in expand(paths):
+        path = Path(name).expanduser()
+        if (path / "trajectories").is_dir():
+            for file in sorted((path / "trajectories").glob(f"step-*{STORED}")):
+                yield from _numbered(file)
+        elif path.name.endswith(STORED) and path.is_file():
+            yield from _numbered(path)
+        elif path.is_dir():
+            files = sorted(str(f) for f in path.rglob("*") if f.suffix in (".json", ".jsonl"))
+            if not files:
+                raise BadInput(f"{name} is a folder without trajectories (.json, .jsonl, or a run of recollect)")
+            yield from trajectory_rows(files)
+        else:
+            yield from _file(path)
+
+
+def _numbered(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, row in enumerate(read_trajectories(path), 1):
+        yield f"{path}, line {number}", row
+
+
+def _file(path: Path) -> Iterator[tuple[str, Row]]:
+    """Rows of a file; a JSON file may also be a single trajectory."""
+    if path.suffix == ".json" and path.is_file():
+        try:
+            value = json.loads(path.read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            raise BadInput(f"{path}: broken JSON: {error}") from None
+        if isinstance(value, dict):
+            yield str(path), value
+            return
+    yield from read_rows(path)
+
+
+def holds_trajectories(paths: Sequence[str]) -> bool:
+    """True when some files are stored trajectories: runs, folders, or a first row that is one."""
+    first = Path(expand(paths)[0]).expanduser()
+    if first.is_dir() or first.name.endswith(STORED):
+        return True
+    return first.suffix in (".json", ".jsonl") and any(is_trajectory(row) for _, row in islice(_file(first), 1))
+
+
+def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: float = 0.0) -> list[Row]:
+    """The tasks of stored trajectories whose best attempt reached a reward, as rows that `data.train_files` may hold.
+
+    A row has id, question, answer (the accepted ones; else the final answer of a successful attempt), data_source,
+    reward (of the best attempt) and what the trajectory keeps of its task, such as its context.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found: dict[tuple[str, str], Row] = {}
+    for place, row in trajectory_rows([str(p) for p in given]):
+        if not is_trajectory(row):
+            raise BadInput(f"{place}: not a trajectory: it has {', '.join(row) or 'nothing'}")
+        reward = row.get("reward")
+        if reward is None or not float(reward) >= min_reward:
+            continue
+        seed = _seed(row, float(reward))
+        key = (str(seed["data_source"]), str(seed["id"]))
+        if key not in found or found[key]["reward"] < reward:
+            found[key] = seed
+    return list(found.values())
+
+
+def _seed(row: Row, reward: float) -> Row:
+    """The task behind an attempt."""
+    about = row.get("metadata") if isinstance(row.get("metadata"), Mapping) else {}
+    assert isinstance(about, Mapping)
+    kept = about.get("task") if isinstance(about.get("task"), Mapping) else about
+    assert isinstance(kept, Mapping)
+    answers = row.get("answers") or kept.get("answers") or kept.get("golden_answers") or kept.get("answer")
+    if not answers and row.get("success"):
+        answers = row.get("final_answer")
+    return {
+        **{k: v for k, v in kept.items() if k not in ("answers", "golden_answers")},
+        "id": str(row.get("task_id", "")),
+        "question": row["question"],
+        "answer": [answers] if isinstance(answers, str) else list(answers or []),
+        "data_source": str(row.get("domain") or row.get("source") or "default"),
+        "reward": reward,
+    }

@@ -1,0 +1,73 @@
+"""Stored trajectories as tasks to reinforce."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.compose import compose
+from recollect.data.seeds import create_rl_dataset, holds_trajectories
+from recollect.data.tasks import TaskStream
+from recollect.run import Run
+from recollect.types import BadInput, Completion, Group, Score, Task, Trajectory, Turn
+
+
+def unified(task: str, reward: float | None, **more: Any) -> dict[str, Any]:
+    base = {"task_id": task, "domain": "mhqa", "question": f"ask {task}", "actions": [], "final_answer": f"a{task}"}
+    return {**base, "success": reward == 1.0, "reward": reward, "metadata": {"context": "d"}, **more}
+
+
+def attempt(task: str, sample: int, reward: float, logprobs: bool = True) -> Trajectory:
+    ids = (20 + sample, 21, 22)
+    done = Completion(ids, (-1.0, -2.0, -0.5) if logprobs else (), "stop", 0, "x")
+    return Trajectory(task, sample, [Turn("agent", (5, 6, 7), done)], "x", "answered", Score(reward))
+
+
+def stored_run(path: Path, rewards: dict[str, list[float]], logprobs: bool = True) -> Path:
+    (path / "trajectories").mkdir(parents=True)
+    groups = [
+        Group(Task(t, f"ask {t}", None, (f"a{t}",), "mhqa"), [attempt(t, i, r, logprobs) for i, r in enumerate(rs)])
+        for t, rs in rewards.items()
+    ]
+    Run(path).save_trajectories("step-000001", groups)
+    return path
+
+
+def test_tasks_whose_best_attempt_is_good_enough(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(unified("1", 1.0)))
+    rows = [unified("1", 0.2), unified("2", 0.4), unified("3", None), unified("4", 0.7, success=False)]
+    (tmp_path / "many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = create_rl_dataset([tmp_path / "one.json", tmp_path / "many.jsonl"], 0.5)
+    assert [(f["id"], f["reward"], f["answer"], f["context"]) for f in found] == [
+        ("1", 1.0, ["a1"], "d"),
+        ("4", 0.7, [], "d"),
+    ]
+    assert {f["id"] for f in create_rl_dataset(tmp_path)} == {"1", "2", "4"}
+    run = stored_run(tmp_path / "run", {"7": [0.0, 1.0], "8": [0.0, 0.0]})
+    assert [(f["id"], f["answer"]) for f in create_rl_dataset(run, 0.5)] == [("7", ["a7"])]
+
+
+def test_a_run_of_reinforcement_starts_from_them(tmp_path: Path) -> None:
+    run = stored_run(tmp_path / "run", {"7": [0.0, 1.0], "8": [0.0, 0.0], "9": [0.6]})
+    assert holds_trajectories([str(run)])
+    given = [f"data.train_files={run}", "agent.agent_type=chat", "data.train_batch_size=1"]
+    assert [t.id for t in TaskStream(compose(None, [*given, "data.min_reward=0.5"])).rows] == ["7", "9"]
+    assert len(TaskStream(compose(None, given)).rows) == 3
+    with pytest.raises(BadInput, match=r"reached data\.min_reward=2"):
+        TaskStream(compose(None, [*given, "data.min_reward=2"]))
+
+
+def test_what_is_no_trajectory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"question": "a", "answer": "b"}\n')
+    assert not holds_trajectories([str(tmp_path / "x.jsonl")])
+    with pytest.raises(BadInput, match=r"x.jsonl, line 1: not a trajectory: it has question, answer"):
+        create_rl_dataset([tmp_path / "x.jsonl"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="a folder without trajectories"):
+        create_rl_dataset(tmp_path / "empty")
+    (tmp_path / "cut.json").write_text('{"a": ')
+    with pytest.raises(BadInput, match="broken JSON"):
+        create_rl_dataset(tmp_path / "cut.json")
