@@ -161,17 +161,25 @@ def sft(
 def evaluate(
     checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, a model folder, or `tiny`.")],
     settings: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write OUT.json, OUT.md and OUT.png; default: eval/ of the run.")
+    ] = None,
+    baseline: Annotated[
+        list[str] | None, typer.Option("--baseline", "-b", help="Another agent on the same tasks: concat or rag.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure success on held-out tasks, by data source and by document length.
+    """Measure success on held-out tasks, by data source and by document length: reward, EM, F1 and sub-EM.
 
-    recollect eval runs/recollect/needle
-    recollect eval DIR data.val_files=FILE
+    recollect eval runs/recollect/needle --baseline concat --baseline rag
+    recollect eval DIR data.val_files=FILE --out results/dev
+
+    Run the command again after an interruption and it goes on with the items that are missing.
     """
     from recollect.console import Console
     from recollect.eval.command import run_evaluation
 
-    run_evaluation(checkpoint, list(settings or []), Console(quiet))
+    run_evaluation(checkpoint, list(settings or []), Console(quiet), out, baseline or [])
 
 
 @app.command()
@@ -210,19 +218,36 @@ def export(
 
 @app.command()
 def data(
-    name: Annotated[str, typer.Argument(help="The data set: gsm8k or hotpotqa.")],
-    source: Annotated[str, typer.Argument(metavar="SRC", help="Its original file, or a pattern for several.")],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="A new .json, .jsonl or .parquet file.")],
+    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, or a made-up family such as needle, ledger.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SRC] DST [KEY=VALUE]...",
+            help="The original file or a pattern (made-up tasks have none); a new .json, .jsonl or .parquet file; "
+            "settings of made-up tasks.",
+        ),
+    ],
+    documents: Annotated[
+        list[int] | None, typer.Option(help="haystack: paragraphs of a document, 50 … 25600; several are possible.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Made-up tasks to write.")] = 1000,
+    multiple: Annotated[int, typer.Option(help="Made-up: length of held-out documents, × the training length.")] = 1,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Made-up: names and values never trained on.")] = False,
+    seed: Annotated[int, typer.Option(help="haystack: draws distractors and places.")] = 0,
 ) -> None:
-    """Turn a data set in its original form into a file of tasks.
+    """Write a file of tasks: from a data set in its original form, or made up.
 
     recollect data gsm8k test.jsonl gsm8k_test.json
     recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
+    recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200
+    recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
     """
-    from recollect.data.convert import convert
+    from recollect.console import Console
+    from recollect.data.command import DataOptions, write_data
 
-    count = convert(name, source, target)
-    print(f"wrote {count} tasks to {target}")
+    options = DataOptions(documents or [200], count, multiple, held_out, seed)
+    made, target = write_data(name, words, options, Console())
+    print(f"wrote {made} tasks to {target}")
 
 
 @model_app.command()

@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.data.columns import accepted_answers, question_of
+from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, given_chunks
 from recollect.rewards import needs_answers
 from recollect.types import BadInput, Task
@@ -137,6 +138,8 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
             f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
         )
     context = row.get(data.context_key)
+    if context is None:
+        context = streamed(row, place)
     if cfg.agent.agent_type in READERS and not _readable(context, cfg.agent.agent_type):
         problem = "an empty document" if data.context_key in row else "no document"
         if context is not None and not isinstance(context, str):
@@ -146,7 +149,7 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
         answers = accepted_answers(row, data.answer_key, place)
     if not answers and need_answers:
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
-    fields = {k: v for k, v in row.items() if k != data.context_key}
+    fields = {k: v for k, v in row.items() if k not in (data.context_key, "paragraph_ids")}
     source = str(row.get("data_source") or row.get("source") or "default")
     text = sound(context) if isinstance(context, str) else context
     accepted = tuple(map(sound, answers))

@@ -72,7 +72,8 @@ def make_task(seed: int, index: int, split: Split, shape: NeedleShape) -> Task:
     """Task number ``index`` of the endless stream that ``seed`` names; it depends on nothing else."""
     rng = random.Random(f"needle:{split}:{seed}:{shape.hops}:{shape.chunks}:{index}")
     text, asked, answer = document(rng, split, shape)
-    return Task(f"needle-{split}-{seed}-{shape.chunks}-{index}", asked, text, (answer,), "needle")
+    fields = {"sections": shape.chunks}
+    return Task(f"needle-{split}-{seed}-{shape.chunks}-{index}", asked, text, (answer,), "needle", fields)
 
 
 def tasks(seed: int, split: Split, shape: NeedleShape, count: int) -> list[Task]:

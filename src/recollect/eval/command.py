@@ -7,7 +7,8 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from recollect.compose import compose
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.documents import open_document
-from recollect.data.made_up import has_lengths, planned_turns
+from recollect.data.made_up import has_lengths, made_up
 from recollect.data.tasks import held_out
-from recollect.eval.accuracy import accuracy
-from recollect.eval.evaluate import by_length, by_source, evaluate, val_sampling
+from recollect.eval.evaluate import evaluate, val_sampling
+from recollect.eval.items import Item, ItemLog, fingerprint, item_of
+from recollect.eval.plots import length_curves
+from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
 from recollect.policies.engine import make_engine
@@ -30,6 +33,8 @@ from recollect.session import Binding, Session
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.setup import check_window
 from recollect.types import BadInput, Sampling, Task, Trajectory
+
+BASELINES = ("concat", "rag", "recurrent", "tool_memory", "chat")
 
 
 def find_checkpoint(name: str) -> tuple[str, Path | None]:
@@ -70,39 +75,120 @@ def build_policy(cfg: Config, path: str, longest_question: str) -> dict[str, Bin
     return {"*": Binding(engine, renderer, trainable=False)}
 
 
-def run_evaluation(name: str, settings: list[str], console: Console) -> None:
-    """`recollect eval`: print and store success rates."""
+def run_evaluation(
+    name: str, settings: list[str], console: Console, out: Path | None = None, baselines: Sequence[str] = ()
+) -> None:
+    """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
+
+    With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
+    """
     path, run = find_checkpoint(name)
     cfg = config_of(run, settings)
-    tasks = held_out(cfg)
-    if not tasks:
-        raise BadInput("nothing to evaluate on: set data.val_files")
-    collector = Collector(cfg, build_policy(cfg, path, max((t.question for t in tasks), key=len)))
+    tasks = evaluation_tasks(cfg)
+    place = out if out is not None else run / "eval" / Path(path).name if run is not None else None
+    roles = build_policy(cfg, path, max((t.question for t in tasks), key=len))
     began = time.monotonic()
-    result: dict[str, Any] = {"checkpoint": path}
-    if not has_lengths(cfg):
-        with console.progress("held-out tasks", len(tasks)) as advance:
-            collector.on_done = lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
-            groups = evaluate(collector, tasks, "val")
-    else:
-        with console.progress("reading held-out documents, sections", planned_turns(cfg)) as advance:
-            result["by_length"], groups = by_length(collector, lambda count: advance("", count))
-        console.show(length_table(result["by_length"]))
-    result |= {
-        "accuracy": accuracy(groups).row(),
-        "sources": {k: v.row() for k, v in by_source(groups).items()},
-    }
-    result["failures"] = sum(t.failure is not None for g in groups for t in g.trajectories)
+    result: dict[str, Any] = {"checkpoint": path, "agents": {}, "length_of": length_name(cfg)}
+    for agent in dict.fromkeys([cfg.agent.agent_type, *baselines]):
+        found = attempt_all(agent_config(cfg, agent), roles, tasks, path, place, console)
+        result["agents"][agent] = tables(found, trained_length(cfg))
+        _say(agent, result["agents"][agent], console, bool(baselines))
+    own = result["agents"][cfg.agent.agent_type]
+    result |= {"accuracy": own["all"]["accuracy"], "failures": own["all"]["failures"], "by_length": own["by_length"]}
+    result["sources"] = {source: made["accuracy"] for source, made in own["sources"].items()}
     result["seconds"] = round(time.monotonic() - began, 2)
-    for source, found in by_source(groups).items():
-        console.say(f"{source}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})")
-    if run is not None:
-        out = run / "eval" / f"{Path(path).name}.json"
-        out.parent.mkdir(exist_ok=True)
-        write_atomic(out, json.dumps(result, indent=2) + "\n")
-        console.say(f"results: {out}")
+    if place is not None:
+        store(place, result, trained_length(cfg))
+        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
     if console.quiet:
         print(json.dumps(result))
+
+
+def evaluation_tasks(cfg: Config) -> list[Task]:
+    """What is evaluated on: held-out files, or made-up tasks, of several lengths where they have one."""
+    if not has_lengths(cfg):
+        tasks = held_out(cfg)
+    else:
+        plan = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
+        tasks = [task for multiple, count in plan for task in held_out(cfg, multiple, count)]
+    if not tasks:
+        raise BadInput("nothing to evaluate on: set data.val_files")
+    return tasks
+
+
+def agent_config(cfg: Config, agent: str) -> Config:
+    """The same settings for another agent."""
+    if agent == cfg.agent.agent_type:
+        return cfg
+    if agent not in BASELINES:
+        raise BadInput(f"--baseline {agent} is unknown; known: {', '.join(BASELINES)}")
+    cfg = deepcopy(cfg)
+    cfg.agent.agent_type, cfg.agent.tools, cfg.recurrent.enable = agent, [], None
+    return cfg
+
+
+def attempt_all(
+    cfg: Config, roles: dict[str, Binding], tasks: list[Task], path: str, place: Path | None, console: Console
+) -> list[list[Item]]:
+    """Every attempt at every task; what is on disk is not done again."""
+    n, agent = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.agent.agent_type
+    named = re.sub(r"[^\w-]", "_", agent)
+    file = None if place is None else place.with_name(f"{place.name}.items") / f"{named}.jsonl"
+    log = ItemLog(file, fingerprint(cfg, path))
+    left = log.missing(tasks, n)
+    if len(left) < len(tasks):
+        console.say(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
+    by_id = {task.id: task for task in left}
+    collector = Collector(cfg, roles)
+    with console.progress(f"held-out tasks, {agent}", len(left) * n) as advance:
+
+        def done(trajectory: Trajectory) -> None:
+            log.add(item_of(by_id[trajectory.task_id], trajectory))
+            advance("", 1)
+
+        collector.on_done = done
+        try:
+            if left:
+                evaluate(collector, left, "val")
+        finally:
+            asyncio.run(collector.close())
+    return log.of(tasks, n)
+
+
+def trained_length(cfg: Config) -> int:
+    """The length of training documents, where it is known."""
+    return made_up(cfg).sections(cfg, 1) if has_lengths(cfg) else 0
+
+
+def length_name(cfg: Config) -> str:
+    """What lengths are counted in."""
+    return "sections" if has_lengths(cfg) else "length (documents, chunks or characters)"
+
+
+def store(place: Path, result: dict[str, Any], trained: int) -> None:
+    """Write PLACE.json, PLACE.md and, with several lengths, PLACE.png."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if len(result["by_length"]) > 1:
+        curves = {agent: found["by_length"] for agent, found in result["agents"].items()}
+        length_curves(place.with_name(f"{place.name}.png"), curves, trained, result["length_of"])
+        result["plot"] = f"{place.name}.png"
+    write_atomic(place.with_name(f"{place.name}.json"), json.dumps(result, indent=2) + "\n")
+    write_atomic(place.with_name(f"{place.name}.md"), markdown(result))
+
+
+def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> None:
+    if several:
+        console.say(f"agent {agent}")
+    if len(found["by_length"]) > 1 and "multiple" in found["by_length"][0]:
+        console.show(length_table(found["by_length"]))
+    for source, made in found["sources"].items():
+        for metric in ("accuracy", "em", "f1", "sub_em"):
+            row = made[metric]
+            console.say(
+                f"{source}: {metric} {row['accuracy']:.3f} (95 % {row['low']:.3f}–{row['high']:.3f}, n = {row['n']})"
+            )
+    if found["all"]["failures"]:
+        console.say(f"{found['all']['failures']} attempts failed and count as 0")
 
 
 def answer_question(name: str, document: Path, question: str, settings: list[str], console: Console) -> None:

@@ -1,0 +1,52 @@
+"""`recollect data`: which file is made of what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.compose import compose, recipe_names
+from recollect.console import Console
+from recollect.data.convert import DATASETS, convert
+from recollect.data.haystack import read_source, write_haystack
+from recollect.data.made_up import MADE_UP
+from recollect.data.store import write_made_up
+from recollect.types import BadInput
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What the command line says besides files."""
+
+    documents: Sequence[int] = (200,)
+    count: int = 1000
+    multiple: int = 1
+    held_out: bool = False
+    seed: int = 0
+
+
+def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
+    """Write a data set's tasks; returns how many, and where."""
+    settings = [w for w in words if "=" in w]
+    paths = [w for w in words if "=" not in w]
+    if name in MADE_UP:
+        (target,) = _paths(name, paths, "DST")
+        cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *settings])
+        return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
+    if name not in (*DATASETS, "haystack"):
+        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, 'haystack', *MADE_UP])}")
+    source, target = _paths(name, paths, "SRC DST")
+    if settings:
+        raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")
+    if name != "haystack":
+        return convert(name, source, target), target
+    found = read_source(source)
+    with console.progress("documents", len(options.documents) * len(found.rows)) as advance:
+        return write_haystack(found, Path(target), options.documents, options.seed, lambda: advance("", 1)), target
+
+
+def _paths(name: str, given: Sequence[str], wanted: str) -> Sequence[str]:
+    if len(given) != len(wanted.split()):
+        raise BadInput(f"recollect data {name} takes {wanted}; given: {' '.join(given) or 'nothing'}")
+    return given

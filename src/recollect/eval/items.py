@@ -1,0 +1,107 @@
+"""What an evaluation found, item by item, in a file that grows: a killed evaluation goes on with what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recollect.compose import to_yaml
+from recollect.config import Config
+from recollect.data.questions import questions_of
+from recollect.eval.length import length_of
+from recollect.rewards.memory import part_of
+from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
+from recollect.types import Task, Trajectory
+
+METRICS = {"em": qa_em, "f1": qa_f1_reward, "sub_em": sub_em}
+ANYWAY = ("lengths:", "tasks:", "val_max_samples:", "val_batch_size:", "default_local_dir:", "logger:")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One attempt at one task. A failed one scores 0 everywhere."""
+
+    id: str
+    sample: int
+    source: str
+    length: int
+    answer: str
+    reward: float
+    scores: dict[str, float] = field(default_factory=dict)  # em, f1, sub_em: means over the task's questions
+    failure: str = ""
+
+
+def item_of(task: Task, trajectory: Trajectory) -> Item:
+    """What is kept of an attempt."""
+    failure = f"{trajectory.failure.kind}: {trajectory.failure.message}" if trajectory.failure else ""
+    reward = trajectory.reward if trajectory.valid else 0.0
+    scores = scores_of(task, trajectory) if trajectory.valid else dict.fromkeys(METRICS, 0.0)
+    return Item(task.id, trajectory.sample, task.source, length_of(task), trajectory.answer, reward, scores, failure)
+
+
+def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
+    """EM, F1 and sub-EM of the answer, or their means over the answers to several questions."""
+    questions = questions_of(task)
+    said = trajectory.answers or [trajectory.answer]
+    parts = [part_of(trajectory, i, a) for i, a in enumerate(said, 1)]
+    pairs = list(zip(parts, questions, strict=True))
+    return {name: sum(score(p.answer, q.task(task)) for p, q in pairs) / len(pairs) for name, score in METRICS.items()}
+
+
+def fingerprint(cfg: Config, checkpoint: str) -> str:
+    """A name for what decides an item's outcome: the settings and the weights."""
+    lines = [line for line in to_yaml(cfg).splitlines() if not line.strip().startswith(ANYWAY)]
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    folder = Path(checkpoint)
+    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+        digest.update(f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+class ItemLog:
+    """The items of one agent. Those of other settings or weights are not taken over."""
+
+    def __init__(self, path: Path | None, stamp: str) -> None:
+        self.path = path
+        self.items: dict[tuple[str, int], Item] = {}
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        rows = [_read(line) for line in lines[:-1]]  # what a kill cut has no line break
+        if not rows or rows[0] != {"evaluation": stamp}:
+            path.write_text(json.dumps({"evaluation": stamp}) + "\n")
+            return
+        os.truncate(path, sum(len(line) + 1 for line in lines[:-1]))
+        found = [Item(**row) for row in rows[1:] if row is not None]
+        self.items = {(item.id, item.sample): item for item in found}
+
+    def add(self, item: Item) -> None:
+        """Keep an item; it is on disk when this returns."""
+        self.items[item.id, item.sample] = item
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def missing(self, tasks: Iterable[Task], n: int) -> list[Task]:
+        """The tasks that lack an attempt."""
+        return [t for t in tasks if any((t.id, i) not in self.items for i in range(n))]
+
+    def of(self, tasks: Sequence[Task], n: int) -> list[list[Item]]:
+        """The attempts at each task."""
+        return [[self.items[t.id, i] for i in range(n)] for t in tasks]
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

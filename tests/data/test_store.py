@@ -1,0 +1,53 @@
+"""Made-up tasks as files: what is read back is the task that was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recollect.compose import compose
+from recollect.console import Console
+from recollect.data.command import DataOptions, write_data
+from recollect.data.files import load_tasks
+from recollect.data.made_up import made_up
+from recollect.data.questions import questions_of
+from recollect.types import BadInput
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["needle", "ledger"])
+def test_tasks_read_back_as_they_were(name: str, suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"t.{suffix}"
+    options = DataOptions(count=5, held_out=True, multiple=2)
+    assert write_data(name, [str(file)], options, Console(True)) == (5, str(file))
+    cfg = compose(name, [])
+    for i, read in enumerate(load_tasks(cfg, [str(file)])):
+        task = made_up(cfg).held_out(cfg, 2, i)
+        assert (read.id, read.question, read.answers) == (task.id, task.question, task.answers)
+        assert (read.context, read.source) == (task.context, task.source)
+        assert questions_of(read) == questions_of(task)
+
+
+def test_training_and_held_out_names_never_meet(tmp_path: Path) -> None:
+    cfg = compose("ledger", [])
+    words = [
+        {w for i in range(100) for s in make(i).context for w in s["text"].replace(".", "").split() if w != "holds"}
+        for make in (lambda i: made_up(cfg).train(cfg, 0, i), lambda i: made_up(cfg).held_out(cfg, 1, i))
+    ]
+    assert not words[0] & words[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["needle"], "takes DST; given: nothing"),
+        (["haystack", "a.json"], "takes SRC DST"),
+        (["nothing", "a", "b"], "no data set nothing"),
+        (["gsm8k", "a", "b.json", "trainer.seed=1"], "settings are for made-up tasks"),
+        (["ledger", "x.txt"], "ends in"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        write_data(words[0], words[1:], DataOptions(), Console(True))
