@@ -103,10 +103,10 @@ def _tool_memory(cfg: Config) -> Problems:
     yield from _positive(limits, "memory", "chunk_size budget max_calls max_length max_turns top_k core_length")
     yield from _not_negative(limits, "memory", "max_chunks titles_length format_weight tool_weight")
     for score in limits.scores:
-        name = score.rpartition("=")[2]
+        name = score.partition("@")[0]
         if ":" not in name:
-            yield from _known("memory.scores", name, list(REWARDS), "alone, or as source=reward")
-    if sum("=" not in score for score in limits.scores) != 1:
+            yield from _known("memory.scores", name, list(REWARDS), "alone, or as reward@source")
+    if sum("@" not in score for score in limits.scores) != 1:
         yield f"memory.scores={list(limits.scores)} needs one reward without a source, for all other sources"
     yield from _known("rag.method", rag.method, ["bm25", "dense", "hybrid"])
     yield from _positive(rag, "rag", "chunk_size top_k")

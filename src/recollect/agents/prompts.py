@@ -9,34 +9,50 @@ EMPTY_MEMORY = "none"
 
 @dataclass(frozen=True)
 class Prompts:
-    """Templates with {question}, {chunk} and {memory}."""
+    """Templates with {question}, {chunk} and {memory}. Where the section stands first, all samples share it."""
 
-    update: str  # section before memory: all samples of a task share everything up to the memory
-    update_memory_first: str  # MemAgent's order
+    asked: str  # how an update shows the question; left out where it is not shown
+    begin: str  # of an update, by whether the question is shown
+    begin_blind: str
+    chunk: str
+    memory: str
+    end: str  # of an update, likewise
+    end_blind: str
     answer: str
     section: str  # a document, or what was found of it, and no memory
 
+    def update(self, layout: str, aware: bool) -> str:
+        """The template of a turn that reads a section; ``memory_first`` is MemAgent's order."""
+        parts = [self.chunk, self.memory] if layout == "chunk_first" else [self.memory, self.chunk]
+        if not aware:
+            return self.begin_blind + "".join(parts).rstrip("\n") + self.end_blind
+        return self.begin + self.asked + "".join(parts).rstrip("\n") + self.end
+
+
+_READING = "You are reading a long document one section at a time"
+_REWRITE = "\n\nRewrite the memory so that it keeps every earlier detail that may "
+_NOTHING_ELSE = " and adds what this section contributes. Reply with the new memory and nothing else."
 
 PROMPTS = {
     "plain": Prompts(
-        update="Question: {question}\nSection: {chunk}\nMemory: {memory}",
-        update_memory_first="Question: {question}\nMemory: {memory}\nSection: {chunk}",
+        asked="Question: {question}\n",
+        begin="",
+        begin_blind="",
+        chunk="Section: {chunk}\n",
+        memory="Memory: {memory}\n",
+        end="",
+        end_blind="",
         answer="Question: {question}\nMemory: {memory}\nAnswer:",
         section="Question: {question}\nSection: {chunk}\nAnswer:",
     ),
     "instruct": Prompts(
-        update=(
-            "You are reading a long document one section at a time to answer a question.\n\n"
-            "<question>\n{question}\n</question>\n\n<section>\n{chunk}\n</section>\n\n<memory>\n{memory}\n</memory>\n\n"
-            "Rewrite the memory so that it keeps every earlier detail that may help with the question and adds what "
-            "this section contributes. Reply with the new memory and nothing else."
-        ),
-        update_memory_first=(
-            "You are reading a long document one section at a time to answer a question.\n\n"
-            "<question>\n{question}\n</question>\n\n<memory>\n{memory}\n</memory>\n\n<section>\n{chunk}\n</section>\n\n"
-            "Rewrite the memory so that it keeps every earlier detail that may help with the question and adds what "
-            "this section contributes. Reply with the new memory and nothing else."
-        ),
+        asked="<question>\n{question}\n</question>\n\n",
+        begin=_READING + " to answer a question.\n\n",
+        begin_blind=_READING + ". Questions about it come when you have read it all.\n\n",
+        chunk="<section>\n{chunk}\n</section>\n\n",
+        memory="<memory>\n{memory}\n</memory>\n\n",
+        end=_REWRITE + "help with the question" + _NOTHING_ELSE,
+        end_blind=_REWRITE + "be asked about" + _NOTHING_ELSE,
         answer=(
             "Answer the question from the memory of a document you have read.\n\n"
             "<question>\n{question}\n</question>\n\n<memory>\n{memory}\n</memory>\n\n"
@@ -51,10 +67,9 @@ PROMPTS = {
 }
 
 
-def update_prompt(style: str, layout: str, question: str, chunk: str, memory: str) -> str:
-    """The prompt of a turn that reads a section."""
-    prompts = PROMPTS[style]
-    template = prompts.update if layout == "chunk_first" else prompts.update_memory_first
+def update_prompt(style: str, layout: str, question: str | None, chunk: str, memory: str) -> str:
+    """The prompt of a turn that reads a section; a question of None is not shown."""
+    template = PROMPTS[style].update(layout, question is not None)
     return template.format(question=question, chunk=chunk, memory=memory or EMPTY_MEMORY)
 
 

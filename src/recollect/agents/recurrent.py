@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.config import Config
+from recollect.data.prompts import cut_text
 from recollect.session import Session
 from recollect.types import Task
 
@@ -11,11 +12,14 @@ from recollect.types import Task
 async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     """One memory turn per section, then one answer turn that sees the question and the memory only."""
     limits = cfg.recurrent.memory.config
+    reader, writer = session.binding("memory").renderer, session.binding("qa").renderer
+    question = cut_text(task.question, writer, limits.max_prompt_length, cfg.data.truncation)
+    shown = question if limits.query_aware else None
     memory = ""
     for chunk in session.sections(task.context, limits.chunk_size, limits.split, limits.max_chunks):
-        prompt = update_prompt(limits.style, limits.layout, task.question, chunk.strip(), memory)
+        prompt = update_prompt(limits.style, limits.layout, shown, chunk.strip(), memory)
         done = await session.generate(prompt, role="memory", max_tokens=limits.max_memorization_length)
-        memory = done.text.strip()
+        memory = cut_text(done.text.strip(), reader, limits.max_memorization_length, "right")
         session.note(memory)
-    prompt = answer_prompt(limits.style, task.question, memory)
+    prompt = answer_prompt(limits.style, question, memory)
     return (await session.generate(prompt, role="qa", max_tokens=limits.max_final_response_length)).text

@@ -10,10 +10,11 @@ class MemoryLimits:
     """Limits of the recurrent memory agent, in tokens."""
 
     chunk_size: int = 5000  # document tokens read per turn
-    max_prompt_length: int = 1024  # longest question
+    max_prompt_length: int = 1024  # longest question; a longer one is treated as data.truncation says
     max_memorization_length: int = 1024  # longest memory
     max_final_response_length: int = 1024  # longest answer turn
     max_chunks: int = 0  # longer documents are cut in the centre; 0: read everything
+    query_aware: bool = True  # False: the question is not shown while reading, only to answer
     split: str = "token"  # where sections end: token, or sentence (whole sentences only)
     layout: str = "chunk_first"  # chunk_first (samples of a task share the long part) or memory_first (MemAgent)
     style: str = "instruct"  # wording of the prompts: instruct, or plain (for the embedded model)

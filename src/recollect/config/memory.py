@@ -22,7 +22,7 @@ class ToolMemory:
     search_in: str = "notes"  # what they look in: notes, or source (the chunks that were read)
     top_k: int = 5  # what a search returns unless it asks for another number
     style: str = "instruct"  # wording of the prompts: instruct, or plain (for the embedded model)
-    scores: list[str] = field(default_factory=lambda: ["qa_em"])  # reward memory_qa: a reward, or source=reward
+    scores: list[str] = field(default_factory=lambda: ["qa_em"])  # reward memory_qa: a reward, or reward@source
     format_weight: float = 0.0  # reward memory_qa: what a well-formed answer adds
     tool_weight: float = 0.0  # reward memory_qa: what useful tool calls add
 

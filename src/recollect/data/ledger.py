@@ -15,6 +15,7 @@ from recollect.config import Config
 from recollect.data.names import Split, names, values
 from recollect.types import Task
 
+KEPT, SWAPPED = 0.4, 0.2  # what the sloppy clerk writes down, and the share of it with the wrong tool
 LATEST, MORE, TOGETHER, COUNT = "latest", "more", "together", "count"
 
 
@@ -71,6 +72,7 @@ def _question(rng: random.Random, held: dict[str, str], hard: float) -> tuple[st
 
 # ---- what an agent replies ----
 
+OTHER = {"add": "update", "update": "add"}
 _FACT = re.compile(r"(\w+) holds (\d+)")
 _RESULT = re.compile(r"(\w{4}): (\d{3})")  # messages follow each other without a space here: of a word, the end counts
 
@@ -81,15 +83,19 @@ def expert(prompt: str) -> str:
 
 
 def sloppy(prompt: str) -> str:
-    """A clerk that knows the form of every reply but keeps poor notes.
+    """A clerk that knows the form of every reply but keeps poor notes; it looks up and answers as the expert does.
 
-    It leaves entries out, and takes ``add`` or ``update`` at random, whichever it should be. It looks up and answers
-    as the expert does. Its whims depend on the prompt alone.
+    It writes down less than half of the entries, and sometimes takes ``add`` for ``update`` or the reverse. Its whims
+    depend on the prompt alone.
     """
     if not prompt.startswith("Section: "):
         return _answer(prompt)
     rng = random.Random(zlib.crc32(prompt.encode()))
-    lines = [f" {rng.choice(('add', 'update'))} {n}: {v}" for n, v in _facts(prompt) if rng.random() < 0.6]
+    lines = []
+    for line in _read(prompt).split("\n"):
+        if rng.random() < KEPT:
+            verb, rest = line.split(maxsplit=1)
+            lines.append(f" {OTHER[verb] if rng.random() < SWAPPED else verb} {rest}")
     return "\n".join(lines) or " none"
 
 

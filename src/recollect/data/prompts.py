@@ -55,6 +55,24 @@ def shortened(text: str, spans: Sequence[Sequence[int]], keep: int, truncation: 
     return text[:end] + text[start:]
 
 
+def cut_text(text: str, renderer: Renderer, limit: int, truncation: str) -> str:
+    """A text of at most ``limit`` tokens; a longer one is cut, or with ``error`` refused."""
+    if len(text.encode()) <= limit or len(renderer.encode(text)) <= limit:  # a token has at least a byte
+        return text
+    if truncation == "error":
+        raise ValueError(f"{too_many(text, renderer, limit)}")
+    return shortened(text, renderer.spans(text), limit, truncation)
+
+
+def too_many(question: str, renderer: Renderer, limit: int) -> str:
+    """What is said about a question that is not cut."""
+    key = "recurrent.memory.config.max_prompt_length"
+    return (
+        f"a question has {len(renderer.encode(question))} tokens, more than {key}={limit} "
+        "(data.truncation=left, right or center cuts it)"
+    )
+
+
 def too_long(length: int, limit: int) -> str:
     """What is said about a prompt that is not cut."""
     return (

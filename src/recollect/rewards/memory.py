@@ -51,8 +51,8 @@ async def memory_qa(task: Task, trajectory: Trajectory, config: Config) -> Score
 
 def by_source(named: Sequence[str]) -> Mapping[str, Reward]:
     """Data source → how its answers are scored; under "" for all that are not named."""
-    pairs = [(name.rpartition("=")[0], name.rpartition("=")[2]) for name in named]
-    return {source: find(name, REWARDS, KEY) for source, name in pairs}
+    pairs = [name.partition("@") for name in named]
+    return {source: find(name, REWARDS, KEY) for name, _, source in pairs}
 
 
 def part_of(trajectory: Trajectory, question: int, answer: str) -> Trajectory:

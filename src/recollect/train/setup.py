@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from recollect.agents.memory_window import memory_problem
 from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
-from recollect.data.prompts import CONVERSING, window_problem
+from recollect.data.prompts import CONVERSING, cut_text, too_many, window_problem
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.tiny import SCRATCH, save_scratch
@@ -75,13 +76,16 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
     """Refuse limits that cannot fit the model's window, with the numbers."""
     if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
         raise BadInput(problem)
+    if cfg.agent.agent_type == "tool_memory" and (problem := memory_problem(cfg, renderer, window, longest_question)):
+        raise BadInput(problem)
     if cfg.agent.agent_type != "recurrent":
         return
     limits = cfg.recurrent.memory.config
     key, memory = "recurrent.memory.config", limits.max_memorization_length
-    asked = len(renderer.encode(longest_question))
-    if asked > limits.max_prompt_length:
-        raise BadInput(f"a question has {asked} tokens, more than {key}.max_prompt_length={limits.max_prompt_length}")
+    if len(renderer.encode(longest_question)) > limits.max_prompt_length:
+        if cfg.data.truncation == "error":
+            raise BadInput(too_many(longest_question, renderer, limits.max_prompt_length))
+        longest_question = cut_text(longest_question, renderer, limits.max_prompt_length, cfg.data.truncation)
     text = update_prompt(limits.style, limits.layout, longest_question, "", "")
     frame = len(renderer.prompt([Message("user", text)]))
     need = frame + limits.chunk_size + 2 * memory
