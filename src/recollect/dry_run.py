@@ -144,7 +144,7 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
         return
     per_step, rollout = found["tokens_per_step"], cfg.actor_rollout_ref.rollout
     own = "" if cfg.agent.agent_type in ROLES else " at least (an agent of your own; one is assumed)"
-    most = "at most " if cfg.agent.agent_type in TOOL_AGENTS else ""
+    most = "at most " if cfg.agent.agent_type in (*TOOL_AGENTS, "tool_memory") else ""
     data = f"{found['training_tasks']:,} training tasks" if found["training_tasks"] else "made-up documents"
     rows = [
         ("run", found["run"]),

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from recollect.agents.memory_window import first_prompts
 from recollect.agents.prompts import answer_prompt, update_prompt
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import CONVERSING, first_messages
+from recollect.data.questions import given_chunks, questions_of
 from recollect.models.load import EMBEDDED, load_config, load_tokenizer
 from recollect.models.tiny import SCRATCH, tiny_config
 from recollect.session import token_offsets
@@ -91,7 +93,7 @@ def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
 def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
     """Tokens of a trajectory, from the first tasks of the data."""
     kind = cfg.agent.agent_type
-    look = _recurrent if kind == "recurrent" else _conversation
+    look = {"recurrent": _recurrent, "tool_memory": _tool_memory}.get(kind, _conversation)
     found = [look(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
     turns, prompt, response = (mean(row[i] for row in found) for i in range(3))
     return Tokens(turns, prompt, response, max(row[3] for row in found))
@@ -111,6 +113,24 @@ def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, i
         update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
     )
     return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
+
+
+def _tool_memory(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    """At most: every conversation takes all of its turns, and shows as much of the memory as it may."""
+    limits, said = cfg.memory, cfg.data.max_response_length
+    given = given_chunks(task.context)
+    offsets = lambda text: token_offsets(renderer.tokenizer, text)
+    parts = sections(task.context, offsets, limits.chunk_size, limits.split) if given is None else given
+    chunks = [len(renderer.encode(part)) for part in centre_cut(parts, limits.max_chunks)]
+    questions = len(questions_of(task))
+    frame, answer = first_prompts(cfg, renderer, task.question)
+    frame -= limits.chunk_size
+    reads, asks = limits.max_turns or cfg.agent.max_turns, cfg.agent.max_turns
+    growing = lambda first, turns: turns * first + said * turns * (turns - 1) // 2
+    prompt = sum(growing(frame + size, reads) for size in chunks) + questions * growing(answer, asks)
+    turns = len(chunks) * reads + questions * asks
+    longest = max(frame + max(chunks, default=0) + reads * said, answer + asks * said)
+    return turns, prompt, turns * said, longest
 
 
 def _conversation(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:

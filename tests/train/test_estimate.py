@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,3 +90,29 @@ def test_a_role_is_measured_against_its_own_greedy_reward() -> None:
     greedy = [Score(0.25, roles={"memory": 0.1})]
     guess = estimate(Algorithm("remax", group_by="role"), batch, made, Annotations(), NO_CONTROL, greedy)
     assert guess.advantages.tolist() == pytest.approx([0.4, 0.4, 0.75, 0.75])
+
+
+def questions_batch() -> tuple[Batch, list[Trajectory]]:
+    """Two attempts at a task with two questions: a memory token each, then a token for each question."""
+    turn = lambda role, q, at: Turn(role, (at,), Completion((at + 50,), (-0.5,), "stop", 0, ""), question=q)
+    made = []
+    for n, scores in enumerate([(0.5, 1.0, 0.0), (1.0, 1.0, 1.0)]):
+        turns = [turn("memory", 0, 1), turn("qa", 1, 2), turn("qa", 2, 3)]
+        done = Trajectory("t", n, turns)
+        done.score = Score(sum(scores[1:]) / 2, questions=scores)
+        made.append(done)
+    return build_batch([Group(Task("t", "q"), made)])
+
+
+@pytest.mark.parametrize(
+    ("group_by", "groups"),
+    [("task", [[0, 1, 2, 3, 4, 5]]), ("role", [[0, 3], [1, 2, 4, 5]]), ("question", [[0, 3], [1, 4], [2, 5]])],
+)
+def test_each_question_trains_its_own_turns(group_by: str, groups: list[list[int]]) -> None:
+    batch, trajectories = questions_batch()
+    units_E, groups_E = units(batch, group_by)
+    assert len(set(units_E.tolist())) == 6
+    rewards = token_rewards(batch, units_E, trajectories, group_by != "task")
+    assert rewards.tolist() == [0.5, 1.0, 0.0, 1.0, 1.0, 1.0]
+    found = [np.flatnonzero(groups_E == g).tolist() for g in dict.fromkeys(groups_E.tolist())]
+    assert sorted(found) == sorted(groups)

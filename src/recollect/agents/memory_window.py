@@ -31,8 +31,8 @@ def memory_problem(cfg: Config, renderer: Renderer, window: int, question: str) 
     """What is said when a first prompt and a turn do not fit the window; empty when they do."""
     said = cfg.agent.max_tokens_per_turn or cfg.data.max_response_length
     room = min(window, cfg.agent.max_context_length or window)
-    if cfg.data.made_up != "needle" and not (cfg.data.train_files or cfg.data.val_files):
-        return ""  # made-up books come in short chunks of their own
+    if cfg.data.made_up == "ledger" and not (cfg.data.train_files or cfg.data.val_files):
+        return ""  # its books come in short chunks of their own
     reading, answering = first_prompts(cfg, renderer, question)
     need = max(reading, answering) + said
     if need <= room:
