@@ -15,14 +15,15 @@ ROOT = Path(recollect.__file__).parent
 LAYERS: list[list[str]] = [  # left to right; a name stands for the module and for everything below it
     [
         *("recollect.types", "recollect.config", "recollect.check", "recollect.compose", "recollect.plugins"),
-        *("recollect.resolve", "recollect.notes", "recollect.domains"),
+        *("recollect.resolve", "recollect.notes", "recollect.domains", "recollect.roles"),
+        *("recollect.policies.endpoint", "recollect.policies.messages"),
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),
         *("recollect.offload", "recollect.sandbox", "recollect.tools", "recollect.retrieval", "recollect.track"),
         "recollect.memory",
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
-    ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run"],
+    ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run", "recollect.serve"],
     ["recollect.cli", "recollect.__main__"],
 ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from recollect import roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
 from recollect.data.made_up import MADE_UP
@@ -198,7 +199,8 @@ def _rollout(cfg: Config) -> Problems:
     yield from _positive(rollout.val_kwargs, f"{ENGINE}.val_kwargs", "n")
     yield from _positive(rollout, ENGINE, "max_num_seqs max_num_batched_tokens")
     yield from _positive(rollout, ENGINE, "log_prob_micro_batch_size_per_gpu log_prob_max_token_len_per_gpu")
-    yield from _not_negative(rollout, ENGINE, "prefix_cache_tokens")
+    yield from _not_negative(rollout, ENGINE, "prefix_cache_tokens fixed_model_retries fixed_model_wait_s")
+    yield from _positive(rollout, ENGINE, "fixed_model_timeout_s fixed_model_concurrency")
     if not 0 < rollout.gpu_memory_utilization <= 1:
         yield f"{ENGINE}.gpu_memory_utilization={rollout.gpu_memory_utilization} must be in (0, 1]"
     yield from _only_one(f"{ENGINE}.tensor_model_parallel_size", rollout.tensor_model_parallel_size)
@@ -298,6 +300,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer, _search),
     sandbox.problems,
+    roles.problems,
 )
 
 

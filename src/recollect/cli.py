@@ -52,6 +52,10 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="A YAML file of settings, in the place of a recipe.", metavar="FILE")
 ]
 ShowConfig = Annotated[bool, typer.Option("--cfg", help="Print the resolved configuration as YAML and stop.")]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option("--role", metavar="NAME=DIR_OR_URL", help="Who plays a role, such as qa=http://localhost:8000/v1."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
 
 
@@ -159,8 +163,14 @@ def sft(
 
 @app.command(name="eval")
 def evaluate(
-    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, a model folder, or `tiny`.")],
-    settings: Settings = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHECKPOINT] [KEY=VALUE]...",
+            help="A run directory, a checkpoint, a model folder, or `tiny`; then settings.",
+        ),
+    ] = None,
+    role: Roles = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write OUT.json, OUT.md and OUT.png; default: eval/ of the run.")
     ] = None,
@@ -173,31 +183,52 @@ def evaluate(
 
     recollect eval runs/recollect/needle --baseline concat --baseline rag
     recollect eval DIR data.val_files=FILE --out results/dev
+    recollect eval --role memory=DIR --role qa=http://localhost:8000/v1
 
     Run the command again after an interruption and it goes on with the items that are missing.
     """
+    from recollect.compose import recipe_names
     from recollect.console import Console
+    from recollect.eval.actors import named
     from recollect.eval.command import run_evaluation
 
-    run_evaluation(checkpoint, list(settings or []), Console(quiet), out, baseline or [])
+    settings = list(given or [])
+    is_named = bool(settings) and "=" not in settings[0] and not (role and settings[0] in recipe_names())
+    checkpoint = settings.pop(0) if is_named else None
+    if checkpoint is None and not role:
+        raise BadInput("name a checkpoint, or who plays each role: --role memory=DIR --role qa=DIR_OR_URL")
+    run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
 
 
 @app.command()
 def ask(
-    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, a model folder, or `tiny`.")],
-    question: Annotated[str, typer.Argument(help="The question.")],
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[CHECKPOINT] QUESTION [KEY=VALUE]...",
+            help="A run directory, a checkpoint, a model folder, or `tiny`; the question; then settings.",
+        ),
+    ],
     document: Annotated[Path, typer.Option("--document", "-d", help="The text to read, of any length.")],
-    settings: Settings = None,
+    role: Roles = None,
     quiet: Quiet = False,
 ) -> None:
     """Read a document section by section, keeping a memory, and answer one question about it.
 
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
+    recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
     from recollect.console import Console
+    from recollect.eval.actors import named
     from recollect.eval.command import answer_question
 
-    answer_question(checkpoint, document, question, list(settings or []), Console(quiet))
+    words = list(given)
+    alone = role and (len(words) < 2 or "=" in words[1])  # the roles say who plays, so the first word is the question
+    checkpoint = None if alone else words.pop(0)
+    if not words:
+        raise BadInput("ask what? CHECKPOINT QUESTION, or --role NAME=DIR_OR_URL … QUESTION")
+    question = words.pop(0)
+    answer_question(named(checkpoint, role or [], words), document, question, Console(quiet))
 
 
 @app.command()
@@ -210,7 +241,7 @@ def export(
 
     recollect export runs/recollect/needle --out model --dtype bfloat16
     """
-    from recollect.eval.command import find_checkpoint
+    from recollect.eval.actors import find_checkpoint
     from recollect.models.export import export_model
 
     print(export_model(find_checkpoint(checkpoint)[0], out, dtype))

@@ -116,7 +116,7 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
     for key in node:
         value = node[key]
         name = f"{prefix}{key}"
-        if isinstance(value, DictConfig | dict):
+        if isinstance(value, DictConfig | dict) and len(value):
             out |= flatten(value, f"{name}.")
         else:
             out[name] = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
@@ -129,6 +129,12 @@ def known_keys() -> list[str]:
     return list(flatten(OmegaConf.structured(Config)))
 
 
+def _is_known(key: str) -> bool:
+    """True for a key of the tree, and for the role that a key names."""
+    place, _, role = key.partition(".")
+    return key in known_keys() or (place == "roles" and role.isidentifier())
+
+
 def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
     tree = _without_init_args(tree, where)
     agent = tree.get("agent")
@@ -136,7 +142,7 @@ def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
         tree = {**tree, "agent": {**agent, "reward_name": _joined(agent["reward_name"])}}
     given = flatten(OmegaConf.to_container(OmegaConf.create(tree)))
     for key in given:
-        if key not in known_keys():
+        if not _is_known(key):
             raise BadInput(f"{where}: {_unknown(key)}")
     _forget(cfg, given)
     try:
@@ -193,7 +199,7 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
 def _override(cfg: Any, settings: Sequence[tuple[str, Any]]) -> None:
     """Set keys one after another; the last word about a key, or about one of its other names, counts."""
     for key, _ in settings:
-        if key not in known_keys():
+        if not _is_known(key):
             raise BadInput(_unknown(key))
     given = dict(settings)
     refuse_contradictions(given)

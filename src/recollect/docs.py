@@ -28,6 +28,9 @@ This page is generated from `src/recollect/config/`: `python -m recollect.docs >
 """
 
 
+TOP = "the tree itself"
+
+
 @dataclass(frozen=True)
 class Key:
     """One dotted key."""
@@ -51,8 +54,9 @@ class Section:
 def comments() -> dict[tuple[str, str], str]:
     """(class, field) → the comment that ends the field's line."""
     found: dict[tuple[str, str], str] = {}
-    for module in pkgutil.iter_modules(config.__path__):
-        source = inspect.getsource(import_module(f"{config.__name__}.{module.name}"))
+    below = [f"{config.__name__}.{module.name}" for module in pkgutil.iter_modules(config.__path__)]
+    for name in (config.__name__, *below):
+        source = inspect.getsource(import_module(name))
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
         for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
@@ -84,7 +88,14 @@ def config_markdown() -> str:
     """The whole reference as Markdown."""
     out = [HEADER]
     for section in sections():
-        out += [f"## {section.name}", "", section.about, "", "| key | type | default | meaning |", "|---|---|---|---|"]
+        out += [
+            f"## {section.name or TOP}",
+            "",
+            section.about,
+            "",
+            "| key | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
         out += [
             f"| `{k.name}` | {_cell(k.type)} | `{_default(k.default)}` | {_cell(k.meaning)} |" for k in section.keys
         ]

@@ -24,22 +24,17 @@ from recollect.models.load import EMBEDDED, context_window, load_tokenizer, mode
 from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
+from recollect.policies.endpoint import Endpoint
 from recollect.predict import Need, Tokens, memory, model_config, tokens
 from recollect.rewards import find_reward
+from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
 from recollect.train.device import pick_device
 from recollect.train.setup import check_window
 from recollect.train.validate import check_best_metric
 from recollect.types import BadInput, Task
 
-ROLES = {
-    "recurrent": ["memory", "qa"],
-    "tool_memory": ["memory", "qa"],
-    "concat": ["qa"],
-    "rag": ["qa"],
-    "chat": ["agent"],
-    **{name: ["agent"] for name in TOOL_AGENTS},
-}
+ROLES = {**dict.fromkeys(("chat", *TOOL_AGENTS), ONE_ROLE), **AGENT_ROLES}
 
 
 def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
@@ -56,6 +51,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _resume(cfg)
     _packages(cfg)
     _endpoint(cfg)
+    _fixed(cfg)
     tasks = [*stream.take(0), *stream.rows]
     renderer = _model(cfg, [*tasks, *val])
     made = tokens(cfg, tasks, renderer)
@@ -133,7 +129,7 @@ def _summary(
         "longest_turn": made.longest,
         "memory": {n.part: n.total for n in needs},
         "memory_total": sum(n.total for n in needs),
-        "roles": dict.fromkeys(ROLES.get(cfg.agent.agent_type, ["*"]), cfg.actor_rollout_ref.model.path),
+        "roles": {role: _plays(cfg, role)[0] for role in ROLES.get(cfg.agent.agent_type, ("*",))},
         "reward": cfg.agent.reward_name,
     }
 
@@ -170,13 +166,39 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
 
 
 def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:
-    kind, model = cfg.agent.agent_type, cfg.actor_rollout_ref.model.path
-    for role in ROLES.get(kind, ["*"]):
-        yield role, f"{model}, sampled by the engine of this process, trained with {cfg.algorithm.adv_estimator}"
+    for role in ROLES.get(cfg.agent.agent_type, ("*",)):
+        yield role, ", ".join(_plays(cfg, role))
     if cfg.agent.tools:
         yield "tools", ", ".join(cfg.agent.tools)
     at_once = "one after another" if cfg.reward_model.reward_manager == "naive" else "many at once"
     yield "reward", f"{cfg.agent.reward_name}, {at_once}"
+
+
+def _plays(cfg: Config, role: str) -> tuple[str, str]:
+    """The model that plays a role, and how."""
+    own = "sampled by the engine of this process"
+    bound = bindings(cfg).get(role)
+    if bound is None or bound.kind == "trainable":
+        return cfg.actor_rollout_ref.model.path, f"{own}, trained with {cfg.algorithm.adv_estimator}"
+    how = {"frozen": f"{own}, not trained", "endpoint": "an outside server, not trained"}
+    return bound.where, how.get(bound.kind, "a server that recollect starts, not trained")
+
+
+def _fixed(cfg: Config) -> None:
+    """Models of roles that are not trained must be there, and outside servers must answer."""
+    for role, bound in bindings(cfg).items():
+        if bound.kind in ("frozen", "serve") and bound.where not in SCRATCH:
+            load_tokenizer(bound.where, cfg.agent.template)
+            model_config(bound.where)
+        if bound.kind == "endpoint":
+            rollout = cfg.actor_rollout_ref.rollout
+            endpoint = Endpoint(bound.where, rollout.fixed_model_name, key_env=rollout.fixed_model_key_env)
+            try:
+                endpoint.check()
+            except BadInput as error:
+                raise BadInput(f"roles.{role}: {error}") from None
+            finally:
+                endpoint.close()
 
 
 def _warnings(cfg: Config, need: int) -> Iterator[str]:

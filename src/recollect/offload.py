@@ -1,10 +1,10 @@
-"""Calling plain functions off the event loop, and counting what may run at once, in any loop of the program."""
+"""Calling off the event loop: plain functions, connections that outlive a loop; and counting what may run at once."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -47,3 +47,27 @@ class Slots:
         if self._count is None:
             return nullcontext()
         return self._by_loop.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._count))
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for connections: a run has one loop after another, these need one."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await work that is done over there; cancelling the caller cancels it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The same from outside a loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End the thread; work that is under way is dropped."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        if not self._thread.is_alive():
+            self._loop.close()

@@ -24,12 +24,14 @@ FOLLOWERS = {  # a key that takes another's value unless it is given
 SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
 AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of guides
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
+STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and the fixed one
+AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of other programs
 
 
 def resolve(cfg: Config) -> Config:
     """A copy in which aliases agree and what follows from a choice is written down."""
     cfg = deepcopy(cfg)
-    for step in (_samples, _length, _model, _agent, _loss, _critic, _truncation):
+    for step in (_samples, _length, _model, _override, _agent, _stage, _loss, _critic, _truncation):
         step(cfg)
     return cfg
 
@@ -96,6 +98,38 @@ def _model(cfg: Config) -> None:
             )
         model.path = name
     cfg.agent.model_name_or_path = model.path
+
+
+def _override(cfg: Config) -> None:
+    name = cfg.actor_rollout_ref.rollout.agent_name_override
+    if name:
+        cfg.agent.agent_type = AGENT_NAMES.get(name, name)
+
+
+def _stage(cfg: Config) -> None:
+    """`training_stage` in the general form: one role is trained, the other is the fixed model."""
+    rollout = cfg.actor_rollout_ref.rollout
+    stage = rollout.training_stage
+    if stage is None:
+        if rollout.fixed_model_api and not any(text.startswith("endpoint") for text in cfg.roles.values()):
+            raise BadInput(
+                f"actor_rollout_ref.rollout.fixed_model_api={rollout.fixed_model_api} is for which role? Set "
+                "actor_rollout_ref.rollout.training_stage=memory or qa, or roles.NAME=endpoint"
+            )
+        return
+    if stage not in STAGES:
+        raise BadInput(f"actor_rollout_ref.rollout.training_stage={stage} is unknown; known: {', '.join(STAGES)}")
+    fixed = STAGES[stage]
+    if not rollout.fixed_model_api and fixed not in cfg.roles:
+        raise BadInput(
+            f"actor_rollout_ref.rollout.fixed_model_api is required with training_stage={stage}: the address of the "
+            f"fixed {fixed} model, such as http://localhost:8000/v1 (or set roles.{fixed}=frozen:DIR)"
+        )
+    cfg.roles = {stage: "trainable", fixed: "endpoint", **cfg.roles}
+    if cfg.roles[stage] != "trainable":
+        raise BadInput(
+            f"actor_rollout_ref.rollout.training_stage={stage} and roles.{stage}={cfg.roles[stage]} contradict"
+        )
 
 
 def _agent(cfg: Config) -> None:

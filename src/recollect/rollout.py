@@ -18,6 +18,7 @@ from recollect.config import Config
 from recollect.domains.registry import tools_of
 from recollect.offload import Slots
 from recollect.plugins import find
+from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.call import as_score, call, score_groups
 from recollect.sandbox.shared import configure
@@ -25,7 +26,9 @@ from recollect.session import Binding, Session, SessionTools
 from recollect.tools import Toolbox
 from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
 
+ROUNDS = 3  # how often attempts that an endpoint failed are tried again
 REWARD_THREADS = 32  # rewards of the user's own that run at once
+AWAY: FailureKind = "endpoint"
 AgentLoop = Callable[[Task, Session, Config], Awaitable[str]]
 
 
@@ -42,6 +45,8 @@ class Collector:
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
         configure(cfg.sandbox)
         self.on_done = on_done or (lambda trajectory: None)
+        self.warn: Callable[[str], None] = lambda message: None
+        self.endpoints = list(dict.fromkeys(b.policy for b in self.roles.values() if isinstance(b.policy, Endpoint)))
         at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
         tools = tools_of(cfg)
@@ -64,12 +69,31 @@ class Collector:
             for trajectory in group.trajectories
         ]
         await asyncio.gather(*attempts)
+        for _ in range(ROUNDS if self.endpoints else 0):
+            await self._again(groups, sampling, key)
+        for trajectory in (t for g in groups for t in g.trajectories if is_away(t) and not self.together):
+            self.on_done(trajectory)
         if self.together:
             await score_groups(self.reward, groups, self.cfg.agent.reward_timeout_s)
             for trajectory in (t for g in groups for t in g.trajectories):
                 self._add_tool_reward(trajectory)
                 self.on_done(trajectory)
         return groups
+
+    async def _again(self, groups: Sequence[Group], sampling: Sampling, key: str) -> None:
+        """Attempts that failed because an endpoint was away are made anew once it is back."""
+        lost = [(g, i) for g in groups for i, t in enumerate(g.trajectories) if is_away(t)]
+        for endpoint in self.endpoints if lost else ():
+            if not await endpoint.back(self.warn):
+                wait = f"was not back within {endpoint.patience.wait_s:g} s (fixed_model_wait_s)"
+                raise EndpointGone(
+                    f"the fixed model at {endpoint.url} went away and {wait}; {len(lost)} attempts failed", groups
+                )
+        gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
+        for group, i in lost:
+            group.trajectories[i] = Trajectory(group.task.id, i)
+        again = [self._attempt(g.task, g.trajectories[i], sampling, f"{key}/{g.task.id}/{i}", gate) for g, i in lost]
+        await asyncio.gather(*again)
 
     async def _attempt(
         self, task: Task, trajectory: Trajectory, sampling: Sampling, key: str, gate: asyncio.Semaphore
@@ -82,7 +106,7 @@ class Collector:
                 trajectory.failure = await self._guarded(self._score(task, trajectory), None)
         if trajectory.failure is not None:
             trajectory.stop = "failed"
-        if not self.together:
+        if not self.together and not is_away(trajectory):  # which may be attempted again
             self.on_done(trajectory)
 
     async def _solve(self, task: Task, session: Session) -> None:
@@ -141,11 +165,16 @@ class Collector:
             if deadline.expired() and isinstance(error, TimeoutError):
                 return Failure("timeout" if session else "reward", f"no {what} within {seconds:g} s")
             if session is not None and error is session.policy_error:
-                kind = "policy"
+                kind = AWAY if isinstance(error, EndpointDown) else "policy"
             if session is not None and error is session.tools_error:
                 kind = "tools"
             return Failure(kind, f"{type(error).__name__}: {error}")
         return None
+
+
+def is_away(trajectory: Trajectory) -> bool:
+    """True when an attempt failed because an endpoint did not answer."""
+    return trajectory.failure is not None and trajectory.failure.kind == AWAY
 
 
 def failures(groups: Sequence[Group]) -> Counter[str]:

@@ -25,6 +25,8 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
+    *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
+    *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
 )
 
 

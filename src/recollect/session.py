@@ -16,7 +16,7 @@ from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import fitted
 from recollect.policies.scripted import Expert
 from recollect.tools.base import ToolCall, ToolResult
-from recollect.types import Action, BadInput, Completion, Message, Policy, Sampling, Task, Trajectory, Turn
+from recollect.types import Action, BadInput, Completion, Message, Sampling, Task, Trajectory, Turn
 
 
 class OpenTools(Protocol):
@@ -29,11 +29,21 @@ class OpenTools(Protocol):
 
 @dataclass(frozen=True)
 class Binding:
-    """What a role is bound to."""
+    """What a role is bound to. A policy that is asked with messages has a renderer too: to count tokens with."""
 
-    policy: Policy
+    policy: Any  # a Policy, or one with ``chat`` (see policies/endpoint.py)
     renderer: Renderer
     trainable: bool = True
+
+    @property
+    def takes_messages(self) -> bool:
+        """True when the policy is asked with messages and tool schemas, and makes a prompt of them itself."""
+        return hasattr(self.policy, "chat")
+
+    @property
+    def shows_tools(self) -> bool:
+        """True when the model is shown the tools without our listing them."""
+        return self.takes_messages or self.renderer.shows_tools
 
 
 class Conversation:
@@ -45,6 +55,7 @@ class Conversation:
         self.inline = False
         self.prompt: list[int] = []
         self.sampled: list[int] = []
+        self.log: list[Message | Completion] = []  # the same as messages, for a policy that is asked with those
 
     def add(self, *messages: Message, inline: bool = False) -> None:
         """Messages that follow what was generated last; ``inline`` puts their text into that turn, which goes on."""
@@ -63,7 +74,13 @@ class Conversation:
 
     def accept(self, ids: list[int]) -> None:
         """Take ids, which ``upcoming`` made, as the next prompt."""
+        self.log += self.pending
         self.prompt, self.pending, self.sampled, self.inline = ids, [], [], False
+
+    def heard(self, done: Completion) -> None:
+        """Take what was generated as the end of the conversation so far."""
+        self.sampled = list(done.ids)
+        self.log.append(done)
 
     def render(self, renderer: Renderer) -> list[int]:
         """The next prompt, to be generated from."""
@@ -123,10 +140,10 @@ class Session:
         """Sample one completion and record it as a turn. A string is a single user message in a fresh context."""
         bound = self.binding(role)
         if isinstance(prompt, Conversation):
-            ids = prompt.render(bound.renderer)
+            talk = prompt
         else:
-            messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
-            ids = bound.renderer.prompt(messages)
+            talk = Conversation([Message("user", prompt)] if isinstance(prompt, str) else prompt)
+        ids = talk.render(bound.renderer)
         sampling = replace(
             self.sampling,
             max_tokens=max_tokens or self.sampling.max_tokens,
@@ -137,15 +154,13 @@ class Session:
         )
         self.asked += 1
         try:
-            policy = bound.policy
-            if isinstance(policy, Expert):
-                policy = policy.at(self.task, self.trajectory)
-            done = await policy.generate(ids, sampling)
+            if isinstance(bound.policy, Expert):
+                bound = replace(bound, policy=bound.policy.at(self.task, self.trajectory))
+            done = await _reply(bound, talk, ids, sampling)
         except Exception as error:
             self._blame(error)
             raise
-        if isinstance(prompt, Conversation):
-            prompt.sampled = list(done.ids)
+        talk.heard(done)
         self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature, self.question))
         return done
 
@@ -187,6 +202,15 @@ class Session:
     def note(self, text: str) -> None:
         """Keep something to show with the trajectory, such as the memory after a section."""
         self.trajectory.notes.append(text)
+
+
+async def _reply(bound: Binding, talk: Conversation, ids: Sequence[int], sampling: Sampling) -> Completion:
+    """What the policy says to ids, or to messages; text of an outside policy gets ids of ours, to count and show."""
+    if not bound.takes_messages:
+        return await bound.policy.generate(ids, sampling)
+    done: Completion = await bound.policy.chat(talk.log, talk.tools, sampling)
+    end = [bound.renderer.end_id] if done.stop == "stop" else []
+    return replace(done, ids=(*bound.renderer.encode(done.text), *end))
 
 
 def token_offsets(tokenizer: Any, text: str) -> np.ndarray:

@@ -6,7 +6,7 @@ Everything here is plain Python: no torch, no tokenizer, no I/O. The flow can be
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -60,6 +60,7 @@ class Completion:
     stop: Literal["stop", "length"]  # ended by itself, or cut by max_tokens
     version: int  # version of the weights that sampled it
     text: str  # decoded, without special tokens
+    message: Mapping[str, Any] | None = None  # an endpoint's own form of it, which is sent back to it
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class Turn:
     question: int = 0  # 0: it serves every question of the task; i: it belongs to question i alone
 
 
-FailureKind = Literal["timeout", "agent", "policy", "tools", "reward"]
+FailureKind = Literal["timeout", "agent", "policy", "endpoint", "tools", "reward"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 from recollect.console import Console
 from recollect.eval import command
+from recollect.eval.actors import named
 from recollect.eval.items import Item, ItemLog
 from recollect.eval.results import markdown, summary, tables
 
@@ -73,16 +74,16 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = tmp_path / "whole"
-    command.run_evaluation(str(small_model), list(SETTINGS), Console(True), whole)
+    command.run_evaluation(named(str(small_model), [], list(SETTINGS)), Console(True), whole)
     with monkeypatch.context() as patch:
         counted(patch, stop_after=2)
         with pytest.raises(KeyboardInterrupt):
-            command.run_evaluation(str(small_model), list(SETTINGS), Console(True), tmp_path / "cut")
+            command.run_evaluation(named(str(small_model), [], list(SETTINGS)), Console(True), tmp_path / "cut")
     with monkeypatch.context() as patch:
         seen = counted(patch)
-        command.run_evaluation(str(small_model), list(SETTINGS), Console(True), tmp_path / "cut")
+        command.run_evaluation(named(str(small_model), [], list(SETTINGS)), Console(True), tmp_path / "cut")
         assert len(seen) == 3
-        command.run_evaluation(str(small_model), list(SETTINGS), Console(True), tmp_path / "cut")
+        command.run_evaluation(named(str(small_model), [], list(SETTINGS)), Console(True), tmp_path / "cut")
         assert len(seen) == 3
     load = lambda name: {k: v for k, v in json.loads((tmp_path / f"{name}.json").read_text()).items() if k != "seconds"}
     assert {**load("cut"), "plot": ""} == {**load("whole"), "plot": ""}
@@ -91,7 +92,7 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(
 def test_baselines_are_measured_on_the_same_tasks(small_model: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "results" / "e"
     settings = [*SETTINGS, "data.max_prompt_length=64", "rag.chunk_size=24"]
-    command.run_evaluation(str(small_model), settings, Console(True), out, ["concat", "rag"])
+    command.run_evaluation(named(str(small_model), [], settings), Console(True), out, ["concat", "rag"])
     made = json.loads(capsys.readouterr().out)
     assert list(made["agents"]) == ["recurrent", "concat", "rag"]
     assert [r["n"] for r in made["agents"]["rag"]["by_length"]] == [3, 2]

@@ -8,7 +8,7 @@ import pytest
 
 from recollect.config import Config
 from recollect.train.gather import Gatherer, TooManyFailures, has_signal
-from recollect.types import BadInput, Failure, Group, Sampling, Score, Task, Trajectory
+from recollect.types import BadInput, Completion, Failure, Group, Sampling, Score, Task, Trajectory, Turn
 
 
 class Stream:
@@ -111,6 +111,12 @@ def test_a_metric_that_no_score_has_is_refused() -> None:
     assert len(work.gather(0, 0).groups) == 4
 
 
-def test_roles_that_differ_are_signal() -> None:
-    rows = [Trajectory("t", i, score=Score(1.0, roles={"memory": float(i)})) for i in range(2)]
-    assert has_signal(Group(Task("t", "q"), rows), "reward")
+def test_only_trained_roles_that_differ_are_signal() -> None:
+    def group(trained: str) -> Group:
+        turns = [Turn(r, (1,), Completion((2,), (-1.0,), "stop", 0, ""), r == trained) for r in ("memory", "qa")]
+        rows = [Trajectory("t", i, turns, score=Score(1.0, roles={"memory": float(i)})) for i in range(2)]
+        return Group(Task("t", "q"), rows)
+
+    assert has_signal(group("memory"), "reward", by_role=True)
+    assert not has_signal(group("qa"), "reward", by_role=True)
+    assert not has_signal(group("memory"), "reward")  # compared by task, only the whole reward trains

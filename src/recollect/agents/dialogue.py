@@ -147,14 +147,18 @@ def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
     if room is None or len(ids) <= room:
         talk.accept(ids)
         return True
-    whole, fitting = talk.pending, None
+    whole, fitting, shortened = talk.pending, None, talk.pending
     low, high = LEAST, max((len(m.content) for m in whole if m.role == "tool"), default=0)
     while low <= high:
         most = (low + high) // 2
         talk.pending = [Message(m.role, cut(m.content, most)) if m.role == "tool" else m for m in whole]
         ids = talk.upcoming(renderer)
-        low, high, fitting = (most + 1, high, ids) if len(ids) <= room else (low, most - 1, fitting)
+        if len(ids) <= room:
+            low, fitting, shortened = most + 1, ids, talk.pending
+        else:
+            high = most - 1
     if fitting is not None:
+        talk.pending = shortened
         talk.accept(fitting)
     return fitting is not None
 

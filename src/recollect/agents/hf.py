@@ -11,10 +11,10 @@ from recollect.types import Task
 
 async def hf(task: Task, session: Session, cfg: Config) -> str:
     """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
-    renderer = session.binding("agent").renderer
-    syntax = cfg.agent.tool_parser or renderer.parser
+    bound = session.binding("agent")
+    syntax = cfg.agent.tool_parser or bound.renderer.parser
     parse = parser_for(cfg, syntax)
-    listed = session.tools is not None and not renderer.shows_tools  # a template without tools: list them ourselves
+    listed = session.tools is not None and not bound.shows_tools  # a template without tools: list them ourselves
     chat = opened(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)

@@ -81,3 +81,4 @@ class Config:
     trainer: Trainer = field(default_factory=Trainer)
     sandbox: Sandbox = field(default_factory=Sandbox)
     search: Search = field(default_factory=Search)
+    roles: dict[str, str] = field(default_factory=dict)  # NAME: trainable, frozen:DIR, endpoint:URL or serve:DIR

@@ -115,6 +115,15 @@ class Rollout:
     log_prob_max_token_len_per_gpu: int = 32768  # tokens per micro-batch of old log-probabilities
     prefix_cache_tokens: int = 262144  # tokens of finished prompts kept for reuse
     val_kwargs: ValSampling = field(default_factory=ValSampling)
+    agent_name_override: str | None = None  # the agent, whatever the data says; the same as agent.agent_type
+    training_stage: str | None = None  # which of two roles is trained: memory or qa; the other is the fixed model
+    fixed_model_api: str | None = None  # address of the fixed model's server, such as http://localhost:8000/v1
+    fixed_model_name: str | None = None  # its name there; default: the first that /v1/models lists
+    fixed_model_key_env: str = "OPENAI_API_KEY"  # the environment variable that holds the key of the server
+    fixed_model_timeout_s: float = 120.0  # deadline of one call
+    fixed_model_retries: int = 5  # further tries of a call that got no proper answer
+    fixed_model_concurrency: int = 64  # calls under way at once
+    fixed_model_wait_s: float = 300.0  # how long to wait for a server that went away before the run stops, saved
 
 
 @dataclass

@@ -12,83 +12,62 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from recollect.chat import Renderer
-from recollect.compose import compose
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.documents import open_document
 from recollect.data.made_up import has_lengths, made_up
 from recollect.data.tasks import held_out
+from recollect.eval.actors import Named
 from recollect.eval.evaluate import evaluate, val_sampling
 from recollect.eval.items import Item, ItemLog, fingerprint, item_of
 from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
-from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
-from recollect.policies.engine import make_engine
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
 from recollect.run import write_atomic
 from recollect.session import Binding, Session
-from recollect.train.device import pick_device, pick_dtype, thread_counts
-from recollect.train.setup import check_window
+from recollect.train.cast import Cast
 from recollect.types import BadInput, Sampling, Task, Trajectory
 
 BASELINES = ("concat", "rag", "recurrent", "tool_memory", "chat")
 
 
-def find_checkpoint(name: str) -> tuple[str, Path | None]:
-    """The model folder behind a name, and the run directory it belongs to, if any."""
-    path = Path(name).expanduser()
-    if name == EMBEDDED:
-        return name, None
-    if (path / "checkpoints").is_dir():
-        pattern = re.compile(r"step-(\d+)$")
-        found = [(int(m.group(1)), p) for p in (path / "checkpoints").iterdir() if (m := pattern.match(p.name))]
-        if not found:
-            raise BadInput(f"{name} is a run without a checkpoint yet")
-        return str(max(found)[1]), path
-    if path.is_dir() and path.parent.name == "checkpoints" and (path.parent.parent / "config.yaml").is_file():
-        return str(path), path.parent.parent
-    return name, None
-
-
-def config_of(run: Path | None, settings: list[str]) -> Config:
-    """The run's own configuration, or the default recipe's, with overrides."""
-    if run is None:
-        recipe = settings.pop(0) if settings and "=" not in settings[0] else None
-        return compose(recipe, settings)
-    from omegaconf import OmegaConf
-
-    tree: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    return compose(None, settings, base=tree)
-
-
-def build_policy(cfg: Config, path: str, longest_question: str) -> dict[str, Binding]:
-    """The engine over one checkpoint, bound to every role."""
-    device, rollout = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.rollout
-    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
-    check_window(cfg, renderer, context_window(load_config(path)), longest_question)
-    model = load_model(path, pick_dtype(rollout.dtype, device), device)
-    engine = make_engine(model, renderer.decode, rollout, own=True)
-    engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
-    return {"*": Binding(engine, renderer, trainable=False)}
-
-
-def run_evaluation(
-    name: str, settings: list[str], console: Console, out: Path | None = None, baselines: Sequence[str] = ()
-) -> None:
+def run_evaluation(who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()) -> None:
     """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
 
     With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
     """
-    path, run = find_checkpoint(name)
-    cfg = config_of(run, settings)
-    tasks = evaluation_tasks(cfg)
-    place = out if out is not None else run / "eval" / Path(path).name if run is not None else None
-    roles = build_policy(cfg, path, max((t.question for t in tasks), key=len))
-    began = time.monotonic()
-    result: dict[str, Any] = {"checkpoint": path, "agents": {}, "length_of": length_name(cfg)}
+    cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
+    place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
+    cast = who.cast(max((t.question for t in tasks), key=len))
+    try:
+        result = _measure(cfg, cast, tasks, who, place, console, baselines)
+    finally:
+        cast.close()
+    if place is not None:
+        store(place, result, trained_length(cfg))
+        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
+    if console.quiet:
+        print(json.dumps(result))
+
+
+def place_name(who: Named) -> str:
+    """The name of the results within the run: the checkpoint's, and the roles that others play."""
+    return "+".join([Path(who.path or "roles").name, *sorted(who.roles)])
+
+
+def _measure(
+    cfg: Config,
+    cast: Cast,
+    tasks: list[Task],
+    who: Named,
+    place: Path | None,
+    console: Console,
+    baselines: Sequence[str],
+) -> dict[str, Any]:
+    began, path, roles = time.monotonic(), who.title, cast.bindings
+    result: dict[str, Any] = {"checkpoint": who.path, "roles": who.roles, "agents": {}, "length_of": length_name(cfg)}
     for agent in dict.fromkeys([cfg.agent.agent_type, *baselines]):
         found = attempt_all(agent_config(cfg, agent), roles, tasks, path, place, console)
         result["agents"][agent] = tables(found, trained_length(cfg))
@@ -97,11 +76,7 @@ def run_evaluation(
     result |= {"accuracy": own["all"]["accuracy"], "failures": own["all"]["failures"], "by_length": own["by_length"]}
     result["sources"] = {source: made["accuracy"] for source, made in own["sources"].items()}
     result["seconds"] = round(time.monotonic() - began, 2)
-    if place is not None:
-        store(place, result, trained_length(cfg))
-        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
-    if console.quiet:
-        print(json.dumps(result))
+    return result
 
 
 def evaluation_tasks(cfg: Config) -> list[Task]:
@@ -140,6 +115,7 @@ def attempt_all(
         console.say(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
     by_id = {task.id: task for task in left}
     collector = Collector(cfg, roles)
+    collector.warn = console.warn
     with console.progress(f"held-out tasks, {agent}", len(left) * n) as advance:
 
         def done(trajectory: Trajectory) -> None:
@@ -191,20 +167,21 @@ def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> 
         console.say(f"{found['all']['failures']} attempts failed and count as 0")
 
 
-def answer_question(name: str, document: Path, question: str, settings: list[str], console: Console) -> None:
+def answer_question(who: Named, document: Path, question: str, console: Console) -> None:
     """`recollect ask`: read a document and print the answer."""
-    path, run = find_checkpoint(name)
-    cfg = config_of(run, settings)
+    cfg = who.cfg
     if not question.strip():
         raise BadInput("the question is empty")
     task = Task("ask", question, open_document(document))
-    roles = build_policy(cfg, path, question)
-    reader = Reader(task, roles, val_sampling(cfg))
-    collector = Collector(cfg, roles)
+    cast = who.cast(question)
+    reader = Reader(task, cast.bindings, val_sampling(cfg))
     about = document.stat().st_size // (cfg.recurrent.memory.config.chunk_size * 3)
-    with console.progress("sections read, about", max(1, about)) as advance:
-        reader.advance = advance
-        answer = asyncio.run(_answer(collector, task, reader))
+    try:
+        with console.progress("sections read, about", max(1, about)) as advance:
+            reader.advance = advance
+            answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
+    finally:
+        cast.close()
     if not reader.sections_read and cfg.agent.agent_type == "recurrent":
         raise BadInput(f"the document {document} holds no text")
     for section, memory in reader.changes:

@@ -23,6 +23,7 @@ def write_report(
     groups: Sequence[Group],
     validation: Mapping[str, float],
     name: str = "report",
+    others: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """Write report.json, report.md and the plots, and return what report.json says."""
     share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
@@ -33,6 +34,8 @@ def write_report(
         "by_length": lengths,
         "seconds": {k: round(v, 2) for k, v in progress.seconds.items()},
         "trained_tokens": progress.trained_tokens,
+        "untrained_tokens": progress.untrained_tokens,
+        "fixed_roles": {role: dict(found) for role, found in (others or {}).items()},
         "fidelity": share,
         "steps": progress.step,
         "seed": cfg.trainer.seed,

@@ -54,11 +54,11 @@ def token_rewards(batch: Batch, units_E: np.ndarray, trajectories: Sequence[Traj
         score = trajectories[batch.trajectories_E[place]].score
         assert score is not None
         role = batch.roles[batch.roles_E[place]] if by_role else ""
-        rewards[place] = _earned(score, role, int(batch.questions_E[place]))
+        rewards[place] = earned(score, role, int(batch.questions_E[place]))
     return rewards
 
 
-def _earned(score: Score, role: str, question: int) -> float:
+def earned(score: Score, role: str, question: int) -> float:
     """What the turns of a question, or a role, earned: their own reward where they have one, else the whole."""
     if question < len(score.questions):
         return score.questions[question]
@@ -87,7 +87,7 @@ def estimate(
     if greedy is not None:
         roles = [batch.roles[r] for r in batch.roles_E.tolist()] if cfg.group_by != "task" else [""] * batch.entries
         places = zip(batch.groups_E.tolist(), roles, batch.questions_E.tolist(), strict=True)
-        found = [_earned(greedy[g], role, question) for g, role, question in places]
+        found = [earned(greedy[g], role, question) for g, role, question in places]
         baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
     values = None if notes.values is None else notes.values.double().cpu()

@@ -12,11 +12,13 @@ from recollect.data.tasks import TaskStream, held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
+from recollect.policies.endpoint import EndpointGone
 from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.track import trackers_of
 from recollect.track.follow import tracking
 from recollect.train import checkpoint
+from recollect.train.cast import Casting
 from recollect.train.critic import Critic
 from recollect.train.gather import Gatherer
 from recollect.train.interrupt import Asked, Interrupted, interruptible
@@ -24,7 +26,7 @@ from recollect.train.learner import Learner, reference_of
 from recollect.train.offline import OfflineStream, check_ids, imitation, read_offline
 from recollect.train.resume import BACK, keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
-from recollect.train.setup import build, build_critic
+from recollect.train.setup import Parts, build, build_critic
 from recollect.train.sft import Supervised
 from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, memory_row, validate
 from recollect.types import BadInput
@@ -49,10 +51,21 @@ class Fit:
         per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
         self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
-        parts = build(cfg, actor.optim, self.updates, max(questions, key=len, default=""))
+        longest = max(questions, key=len, default="")
+        parts = build(cfg, actor.optim, self.updates, longest)
         if offline is not None:
             check_ids(offline, parts.learner.model.config.vocab_size)
-        collector = Collector(cfg, parts.roles())  # finds agent and reward before anything is written
+        self.cast = Casting(cfg, parts.trained, longest, console.say).make()
+        try:
+            self._prepare(parts, stream)
+        except BaseException:
+            self.cast.close()
+            raise
+
+    def _prepare(self, parts: Parts, stream: TaskStream | OfflineStream) -> None:
+        cfg, console = self.cfg, self.console
+        collector = Collector(cfg, self.cast.bindings)  # finds agent and reward before anything is written
+        collector.warn = console.warn
         self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
         self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
         self.run = Run.start(cfg)
@@ -60,6 +73,7 @@ class Fit:
         self.progress = Progress()
         gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
         self.rl = Reinforce(cfg, self.run, parts, gatherer, self.progress, self.critic, console.warn)
+        self.rl.free_others = self.cast.free
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
         self.asked = Asked()
@@ -70,6 +84,7 @@ class Fit:
             return self._fit()
         finally:
             asyncio.run(self.collector.close())
+            self.cast.close()
 
     def _fit(self) -> dict[str, Any]:
         if self.cfg.trainer.val_only:
@@ -135,7 +150,7 @@ class Fit:
         rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
         with self.console.progress("RL step", total, progress.step) as advance:
             while progress.step < total and not progress.stopped:
-                row = self.rl.step()
+                row = self._step()
                 rewards.append(row["reward/mean"])
                 advance(
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
@@ -153,6 +168,15 @@ class Fit:
         if progress.stopped:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
 
+    def _step(self) -> dict[str, float]:
+        """A step of RL; when an endpoint is gone for good, the run is saved as it was before the step."""
+        try:
+            return self.rl.step()
+        except EndpointGone as gone:
+            self.run.save_trajectories(f"lost-{self.progress.step + 1:06d}", gone.groups)
+            self._save()
+            raise EndpointGone(f"{gone}; saved at step {self.progress.step}, the same command goes on") from None
+
     def _finish(self) -> dict[str, Any]:
         cfg, progress = self.cfg, self.progress
         start = time.monotonic()
@@ -166,7 +190,10 @@ class Fit:
         progress.seconds["eval"] += time.monotonic() - start
         progress.seconds["total"] += time.monotonic() - self.began
         self._write_fidelity()
-        return write_report(self.run, cfg, progress, lengths, groups, row)
+        others = self.cast.hashes()
+        changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
+        assert not changed, f"the frozen weights of {changed[0]} have changed"
+        return write_report(self.run, cfg, progress, lengths, groups, row, others=others)
 
     def _only_validate(self) -> dict[str, Any]:
         """trainer.val_only: measure the weights as they are; nothing of the run itself changes."""

@@ -11,6 +11,7 @@ import numpy as np
 from recollect.config import Config
 from recollect.data.tasks import TaskStream
 from recollect.rollout import Collector, failures, first_failure
+from recollect.train.estimate import earned
 from recollect.types import BadInput, Group, Sampling, Score, Task
 
 
@@ -57,7 +58,8 @@ class Gatherer:
             made.sampled += groups
             if choose.enable:
                 _check_metric(choose.metric, groups)
-            useful = [not choose.enable or has_signal(g, choose.metric) for g in groups]
+            by_role = self.cfg.algorithm.group_by != "task"
+            useful = [not choose.enable or has_signal(g, choose.metric, by_role) for g in groups]
             made.groups += [g for g, keep in zip(groups, useful, strict=True) if keep]
             greedy += [b for b, keep in zip(baselines, useful, strict=True) if keep]
             if len(made.groups) >= wanted or not choose.enable or made.batches >= choose.max_num_gen_batches:
@@ -86,12 +88,17 @@ class Gatherer:
 REWARD = ("reward", "acc", "score", "seq_reward", "seq_final_reward")  # names of the whole reward
 
 
-def has_signal(group: Group, metric: str) -> bool:
-    """True when the group's valid trajectories differ in their reward (of any role), or in a named part of it."""
-    scores = [t.score for t in group.trajectories if t.valid and t.score is not None]
+def has_signal(group: Group, metric: str, by_role: bool = False) -> bool:
+    """True when the group's valid trajectories differ in what trains: their reward, a part of it, or that of a role.
+
+    Roles that are not trained do not count.
+    """
+    valid = [t for t in group.trajectories if t.valid and t.score is not None]
+    scores = [t.score for t in valid if t.score is not None]
     if metric not in REWARD:
         return len({s.parts.get(metric, s.total) for s in scores}) > 1
-    return len({(s.total, s.questions, *sorted(s.roles.items())) for s in scores}) > 1
+    units = sorted({(t.role if by_role else "", t.question) for a in valid for t in a.turns if t.trainable})
+    return len({tuple(earned(s, role, question) for role, question in units or [("", 0)]) for s in scores}) > 1
 
 
 def _check_metric(metric: str, groups: list[Group]) -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from recollect.rollout import failures
 from recollect.train.gather import Gathered, has_signal
-from recollect.types import Trajectory
+from recollect.types import Group, Trajectory
 
 ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "skipped_updates")  # in every row, 0 without an update
 
 FOUND = ("clip_fraction", "logprob_drift", "importance", "importance_capped")  # where an update has found them
 
 
-def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
+def role_tokens(groups: Sequence[Group]) -> Counter[tuple[str, str]]:
+    """How many sampled tokens of each role are trained on and how many are not, failed attempts left out."""
+    count: Counter[tuple[str, str]] = Counter()
+    for turn in (turn for g in groups for t in g.trajectories if t.valid for turn in t.turns):
+        count[turn.role, "trained" if turn.trainable else "untrained"] += len(turn.completion.ids)
+    return count
+
+
+def step_metrics(made: Gathered, changed: dict[str, float], by_role: bool = False) -> dict[str, float]:
     """The metrics of a step, but for its times. Rewards are those of everything that was sampled."""
     trajectories = [t for g in made.sampled for t in g.trajectories]
     completions = [turn.completion for t in trajectories for turn in t.turns]
@@ -43,7 +52,8 @@ def step_metrics(made: Gathered, changed: dict[str, float]) -> dict[str, float]:
         **{f"rollout/failures/{kind}": float(count) for kind, count in sorted(failed.items())},
         **{f"rollout/stop/{reason}": count / len(trajectories) for reason, count in sorted(stops.items())},
         **tool_metrics(trajectories),
-        "rollout/groups_without_signal": float(np.mean([not has_signal(g, "reward") for g in made.sampled])),
+        **{f"tokens/{role}/{kind}": float(n) for (role, kind), n in sorted(role_tokens(made.groups).items())},
+        "rollout/groups_without_signal": float(np.mean([not has_signal(g, "reward", by_role) for g in made.sampled])),
         "rollout/gen_batches": float(made.batches),
         "memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

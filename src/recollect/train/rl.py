@@ -17,7 +17,7 @@ from recollect.train.critic import Critic
 from recollect.train.estimate import estimate
 from recollect.train.gather import Gathers
 from recollect.train.learner import Learner
-from recollect.train.metrics import step_metrics
+from recollect.train.metrics import role_tokens, step_metrics
 from recollect.train.setup import Parts
 from recollect.train.update import policy_update
 
@@ -34,6 +34,7 @@ class Progress:
         default_factory=lambda: dict.fromkeys(("total", "sft", "rollout", "update", "eval"), 0.0)
     )
     trained_tokens: int = 0
+    untrained_tokens: int = 0  # sampled by roles that are not trained
     sampled_tokens: int = 0  # trained tokens that are the policy's own sampled ids
     metrics_size: int = 0
     best: float | None = None  # the largest value of trainer.best_metric so far …
@@ -68,6 +69,7 @@ class Reinforce:
         self.gatherer = gatherer
         self.budgets = Budgets.of(cfg, warn)
         self.reference: Learner | None = None
+        self.free_others: Callable[[], None] = lambda: None  # the caches of models that are not trained
 
     def step(self) -> dict[str, float]:
         """One whole step; returns its row of metrics."""
@@ -78,6 +80,7 @@ class Reinforce:
         made = self.gatherer.gather(progress.step, progress.batches)
         if cfg.actor_rollout_ref.rollout.free_cache_engine:
             self.parts.engine.free()
+            self.free_others()
         collected = time.monotonic()
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
@@ -101,10 +104,12 @@ class Reinforce:
         progress.batches += made.batches
         progress.kl_coef = control.coef
         progress.trained_tokens += trained
+        counts = role_tokens(made.groups)
+        progress.untrained_tokens += sum(n for (_, kind), n in counts.items() if kind == "untrained")
         progress.sampled_tokens += sampled
         progress.seconds["rollout"] += collected - start
         progress.seconds["update"] += updated - collected
-        row = {"step": float(progress.step), **step_metrics(made, changed)}
+        row = {"step": float(progress.step), **step_metrics(made, changed, cfg.algorithm.group_by != "task")}
         row |= {
             "time/rollout": collected - start,
             "time/update": updated - collected,

@@ -47,9 +47,14 @@ class Parts:
         self.engine.model.eval()
         self.engine.new_weights(version)
 
+    @property
+    def trained(self) -> Binding:
+        """The trained policy, for whichever roles it plays."""
+        return Binding(self.engine, self.renderer)
+
     def roles(self) -> dict[str, Binding]:
         """Every role played by the trained policy."""
-        return {"*": Binding(self.engine, self.renderer)}
+        return {"*": self.trained}
 
 
 @contextmanager
@@ -72,8 +77,8 @@ def longest_completion(cfg: Config) -> int:
     return cfg.data.max_response_length
 
 
-def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str) -> None:
-    """Refuse limits that cannot fit the model's window, with the numbers."""
+def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str, role: str = "") -> None:
+    """Refuse limits that cannot fit the model's window, with the numbers; of one role, or of all."""
     if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
         raise BadInput(problem)
     if cfg.agent.agent_type == "tool_memory" and (problem := memory_problem(cfg, renderer, window, longest_question)):
@@ -89,7 +94,7 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
     text = update_prompt(limits.style, limits.layout, longest_question, "", "")
     frame = len(renderer.prompt([Message("user", text)]))
     need = frame + limits.chunk_size + 2 * memory
-    if need > window:
+    if need > window and role != "qa":
         raise BadInput(
             f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
             f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
@@ -97,7 +102,7 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
         )
     frame = len(renderer.prompt([Message("user", answer_prompt(limits.style, longest_question, ""))]))
     need = frame + memory + limits.max_final_response_length
-    if need > window:
+    if need > window and role != "memory":
         raise BadInput(
             f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
             f"memory {memory} + answer {limits.max_final_response_length} = {need}"

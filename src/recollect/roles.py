@@ -1,0 +1,79 @@
+"""Roles as settings: which roles an agent has, and what each is bound to.
+
+`roles.NAME` is `trainable`, `frozen:DIR` (loaded in this process), `endpoint:URL` (a server that somebody runs) or
+`serve:DIR` (a server that recollect runs). A role without an entry is played by the trained policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from recollect.config import Config
+from recollect.types import BadInput
+
+Kind = Literal["trainable", "frozen", "endpoint", "serve"]
+KINDS: tuple[Kind, ...] = ("trainable", "frozen", "endpoint", "serve")
+AGENT_ROLES: dict[str, tuple[str, ...]] = {
+    "recurrent": ("memory", "qa"),
+    "tool_memory": ("memory", "qa"),
+    "concat": ("qa",),
+    "rag": ("qa",),
+    "tau": ("agent", "user"),
+}
+ONE_ROLE = ("agent",)
+FIXED_API = "actor_rollout_ref.rollout.fixed_model_api"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one role is bound to."""
+
+    kind: Kind
+    where: str = ""  # a folder, a hub name or an address
+
+
+def bound(role: str, text: str, api: str | None = None) -> Bound:
+    """The binding that a setting says; ``endpoint`` alone means the address of fixed_model_api."""
+    kind, _, where = text.partition(":")
+    if kind not in KINDS:
+        raise BadInput(f"roles.{role}={text} is unknown; known: trainable, frozen:DIR, endpoint:URL, serve:DIR")
+    if kind == "trainable":
+        if where:
+            raise BadInput(f"roles.{role}={text}: trainable takes nothing after it")
+        return Bound("trainable")
+    if kind == "endpoint":
+        where = where or api or ""
+        if not where:
+            raise BadInput(f"{FIXED_API} is required: roles.{role}=endpoint needs an address such as {EXAMPLE}")
+        if not where.startswith(("http://", "https://")):
+            raise BadInput(f"roles.{role}={text} is no address; it starts with http:// or https://")
+    if not where:
+        raise BadInput(f"roles.{role}={text} needs a model folder: {kind}:DIR")
+    return Bound(kind, where)
+
+
+EXAMPLE = "http://localhost:8000/v1"
+
+
+def bindings(cfg: Config) -> dict[str, Bound]:
+    """What every role with a setting of its own is bound to."""
+    return {role: bound(role, text, cfg.actor_rollout_ref.rollout.fixed_model_api) for role, text in cfg.roles.items()}
+
+
+def roles_of(cfg: Config) -> tuple[str, ...] | None:
+    """The roles of the configured agent; None when it is one of the user's own, which may have any."""
+    kind = cfg.agent.agent_type
+    return None if ":" in kind else AGENT_ROLES.get(kind, ONE_ROLE)
+
+
+def problems(cfg: Config) -> Iterator[str]:
+    """What is wrong with the bindings."""
+    known = roles_of(cfg)
+    for role in cfg.roles:
+        if known is not None and role not in known:
+            yield f"roles.{role}: the agent {cfg.agent.agent_type} has no such role; it has {', '.join(known)}"
+    found = bindings(cfg)
+    if known is not None and all(role in found and found[role].kind != "trainable" for role in known):
+        yield f"no role is trainable: set one of {', '.join(f'roles.{role}' for role in known)} to trainable"
