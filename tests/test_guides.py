@@ -318,6 +318,49 @@ def test_agentflys_commands_are_accepted(kind: str, tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def write_kind(folder: Path, kind: str, count: int) -> list[str]:
+    """Data of the shape that a command reads, and what has to be added to the command: somewhere to search."""
+    write_rows(folder, count)
+    if kind == "code":
+        rows = [
+            {"question": f"Write double(x); double({i}).", "tests": [f"assert double({i}) == {2 * i}"]}
+            for i in range(count)
+        ]
+        for name, part in (("train", rows), ("val", rows[:4])):
+            (folder / f"{name}.json").write_text(json.dumps(part))
+    if kind != "react":
+        return []
+    passages = [{"title": f"Sum {i}", "text": f"{i} + {i} is {2 * i}."} for i in range(count)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(p) + "\n" for p in passages))
+    return ["search.corpus=corpus.jsonl"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", AGENTFLY)
+def test_agentflys_commands_train(kind: str, tmp_path: Path, brief_model: str) -> None:
+    """All sizes are the guide's but for the number of steps: 64 or 128 tasks, 8, 1 or 4 chains."""
+    more = write_kind(tmp_path, kind, 128)
+    words = [*agentfly_words(kind, brief_model), *more, "trainer.total_training_steps=1"]
+    done = recollect("train", *words, cwd=tmp_path, RECOLLECT_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs" / "AgentRL").iterdir()
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (step,) = (r for r in rows if "reward/mean" in r)
+    assert step["rollout/failures"] == 0
+    assert json.loads((run / "report.json").read_text())["fidelity"] == 1
+
+
+def test_a_search_with_nothing_configured_says_so_and_runs(tmp_path: Path) -> None:
+    """The guide's command as it stands: the searches fail, each as something that the model reads."""
+    from recollect.notes import notes
+    from recollect.tools.search import google_search_maker
+
+    cfg = compose(None, agentfly_words("react"))
+    assert any("google_search" in line for line in notes(cfg))
+    with pytest.raises(RuntimeError, match=r"neither search\.endpoint nor"):
+        google_search_maker(cfg)("mira")
+
+
 @pytest.mark.parametrize("kind", AGENTFLY)
 def test_init_args_are_the_same_keys(kind: str, tmp_path: Path) -> None:
     words = agentfly_words(kind)

@@ -20,12 +20,12 @@ from recollect.check import TOOL_AGENTS, TOOLS
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
-from recollect.models.load import EMBEDDED, context_window, load_tokenizer, model_path
+from recollect.models.load import context_window, load_config, load_tokenizer, model_path
 from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint
-from recollect.predict import Need, Tokens, memory, model_config, tokens
+from recollect.predict import Need, Tokens, memory, tokens
 from recollect.rewards import find_reward
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
@@ -104,13 +104,12 @@ def _endpoint(cfg: Config) -> None:
 def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
     """The tokenizer's renderer, once configuration, weights, tokenizer and window are known to be fine."""
     path = cfg.actor_rollout_ref.model.path
-    scratch = path in SCRATCH
-    folder = None if scratch else Path(model_path(path))
+    folder = None if path in SCRATCH else Path(model_path(path))
     if folder and folder.is_dir() and not any(p.suffix in (".safetensors", ".bin") for p in folder.iterdir()):
         raise BadInput(f"{path} holds no weights (*.safetensors)")
-    renderer = Renderer(load_tokenizer(EMBEDDED if scratch else path, cfg.agent.template))
+    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
     question = max((t.question for t in tasks), key=len, default="")
-    check_window(cfg, renderer, context_window(model_config(path)), question)
+    check_window(cfg, renderer, context_window(load_config(path)), question)
     return renderer
 
 
@@ -189,7 +188,7 @@ def _fixed(cfg: Config) -> None:
     for role, bound in bindings(cfg).items():
         if bound.kind in ("frozen", "serve") and bound.where not in SCRATCH:
             load_tokenizer(bound.where, cfg.agent.template)
-            model_config(bound.where)
+            load_config(bound.where)
         if bound.kind == "endpoint":
             rollout = cfg.actor_rollout_ref.rollout
             endpoint = Endpoint(bound.where, rollout.fixed_model_name, key_env=rollout.fixed_model_key_env)

@@ -12,3 +12,8 @@ def notes(cfg: Config) -> Iterator[str]:
     name = cfg.actor_rollout_ref.rollout.name
     if name != "engine":
         yield f"actor_rollout_ref.rollout.name={name}: there is no {name} server; the engine of this process samples"
+    if "google_search" in cfg.agent.tools and not (cfg.search.endpoint or cfg.search.corpus):
+        yield (
+            "agent.tools has google_search, but neither search.endpoint nor search.corpus is set: "
+            "every search will be answered with an error"
+        )

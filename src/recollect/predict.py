@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 import torch
 
@@ -16,8 +15,7 @@ from recollect.config import Config
 from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import CONVERSING, first_messages
 from recollect.data.questions import given_chunks, questions_of
-from recollect.models.load import EMBEDDED, load_config, load_tokenizer
-from recollect.models.tiny import SCRATCH, tiny_config
+from recollect.models.load import load_config
 from recollect.session import token_offsets
 from recollect.train.device import pick_device, pick_dtype
 from recollect.types import Message, Task
@@ -66,16 +64,11 @@ class Need:
         return self.weights + self.gradients + self.moments + self.cache
 
 
-def model_config(path: str) -> Any:
-    """The transformers configuration of a model that is on disk or made anew."""
-    return tiny_config(load_tokenizer(EMBEDDED), *SCRATCH[path]) if path in SCRATCH else load_config(path)
-
-
 def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
     """A model's shape, from its configuration alone; no weights are read."""
     from transformers import AutoModelForCausalLM
 
-    config = model_config(path)
+    config = load_config(path)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -81,7 +81,7 @@ class Sandbox:
 class Search:
     """What the tools `search` and `google_search` look in. A service's key is read from RECOLLECT_SEARCH_KEY alone."""
 
-    corpus: str | None = None  # a folder of .txt and .md files, or a .jsonl, .json, .parquet or .csv file of passages
+    corpus: str | None = None  # a folder of .txt and .md files, a .jsonl, .json, .parquet or .csv file, or made_up
     method: str = "bm25"  # how the corpus is searched: bm25, dense or hybrid (both, by reciprocal ranks)
     embedding_model: str | None = None  # dense: a sentence-transformers model or module:function; default: MiniLM
     top_k: int = 3  # passages that a search gives

@@ -22,7 +22,7 @@ class Optim:
 class Model:
     """The model that is trained."""
 
-    path: str = "tiny"  # a folder, a hub name, `tiny` (embedded base), `scratch` or `scratch_small` (random weights)
+    path: str = "tiny"  # a folder, a hub name, `tiny` (embedded), `scratch`, `scratch_small`, `scratch_tools` (random)
     enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
     use_remove_padding: bool = True  # pack sequences and share their prefixes; False: one sequence at a time
     lora_rank: int = 0  # train a LoRA adapter of this rank instead of all weights; 0: all weights

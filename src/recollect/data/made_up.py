@@ -1,16 +1,18 @@
 """Families of made-up tasks, for runs without data files: as many tasks as wanted, each the same for ever.
 
-A family with a scripted expert can also be trained on by imitation (`sft.data=expert`).
+A family with a scripted expert can also be trained on by imitation (`sft.data=expert`), and so can one with a
+sloppy agent (`sft.data=sloppy`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data import ledger, needle
+from recollect.data import arithmetic, facts, ledger, lists, needle
 from recollect.domains.registry import expert_of
 from recollect.domains.tasks import math, mhqa, swe, tau, video
 from recollect.domains.tasks.stream import Stream
@@ -39,11 +41,17 @@ def _domain(stream: Stream) -> MadeUp:
     return MadeUp(stream.train, stream.held_out, player=expert_of(stream.name))
 
 
+def _plain(module: ModuleType) -> MadeUp:
+    """A family whose file has everything by the usual names."""
+    return MadeUp(module.train_task, module.held_out_task, module.expert, sloppy=module.sloppy)
+
+
 MADE_UP = {
     "needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections),
     "ledger": MadeUp(
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
+    **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
     **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
 }
 

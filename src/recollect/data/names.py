@@ -7,9 +7,11 @@ held-out set is decided by a fixed hash of its text, so the two can never meet: 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
+T = TypeVar("T")
 Split = Literal["train", "held_out"]
 SYLLABLES = tuple(c + v for c in "bdfghjklmnprstvwyzcq" for v in "aeiou")
 HELD_OUT_SHARE = 0.25
@@ -32,6 +34,23 @@ def names(split: Split) -> tuple[str, ...]:
 def values(split: Split) -> tuple[str, ...]:
     """All three-digit values of one set."""
     return tuple(v for v in (f"{i:03d}" for i in range(1000)) if split_of(v) == split)
+
+
+@cache
+def numbers(split: Split, digits: int) -> tuple[int, ...]:
+    """All numbers of one set with so many digits."""
+    return tuple(n for n in range(10 ** (digits - 1), 10**digits) if split_of(str(n)) == split)
+
+
+def roll(text: str, sides: int) -> int:
+    """A throw of a die that always falls the same way for a text: how scripted players are unsure of themselves."""
+    return zlib.crc32(f"roll:{text}".encode()) % sides
+
+
+def mistaken(text: str, right: T, choices: Sequence[T]) -> T:
+    """What somebody takes who knows the choices and confuses them: right 3 times of 10, the next one 6, any other 1."""
+    at, place = choices.index(right), roll(text, 10)
+    return choices[(at + (0 if place < 3 else 1 if place < 9 else 2)) % len(choices)]
 
 
 @cache

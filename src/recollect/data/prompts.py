@@ -121,8 +121,6 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) 
 
 def _renderer(cfg: Config) -> Renderer:
     """The policy's own tokens, which only this limit needs before the model is loaded."""
-    from recollect.models.load import EMBEDDED, load_tokenizer
-    from recollect.models.tiny import SCRATCH
+    from recollect.models.load import load_tokenizer
 
-    path = cfg.actor_rollout_ref.model.path
-    return Renderer(load_tokenizer(EMBEDDED if path in SCRATCH else path, cfg.agent.template))
+    return Renderer(load_tokenizer(cfg.actor_rollout_ref.model.path, cfg.agent.template))

@@ -8,7 +8,7 @@ from typing import Any
 
 from recollect.chat import use_template
 from recollect.models.lora import adapter_base, merge_adapter
-from recollect.models.tiny import TINY
+from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
 from recollect.types import BadInput
 
 EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
@@ -38,6 +38,8 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
     """The tokenizer of a model, with a chat template by name or its own."""
     from transformers import AutoTokenizer
 
+    if path in SCRATCH:
+        return use_template(build_tokenizer(SCRATCH[path].tools), template)
     base = adapter_base(path)
     if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
         return load_tokenizer(base, template)
@@ -51,9 +53,11 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
 
 
 def load_config(path: str) -> Any:
-    """The transformers configuration of a model."""
+    """The transformers configuration of a model that is on disk or made anew."""
     from transformers import AutoConfig
 
+    if path in SCRATCH:
+        return scratch_config(path)
     base = adapter_base(path)
     if base is not None:
         return load_config(base)

@@ -7,6 +7,7 @@ documents are single tokens. A word keeps its tokens wherever it is copied to, a
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,61 @@ WORDS = (
         "delete",
     ],
 )
+TOOL_WORDS = (  # what tool calls are made of, for models that learn them from nothing
+    *(
+        '"',
+        '{"',
+        '":',
+        '",',
+        '"}}',
+        '"}',
+        "([",
+        "]))",
+        "name",
+        "arguments",
+        "calculator",
+        "expression",
+        "query",
+        "search",
+    ),
+    *(
+        "plus",
+        "minus",
+        "times",
+        "largest",
+        "smallest",
+        "sum",
+        "max",
+        "min",
+        "print",
+        "python",
+        "```",
+        "python_executor",
+    ),
+    *("Thought", "Action", "Input", "Observation", "Final"),
+)
+TOOL_MARKS = ("<tool_call>", "</tool_call>")
 TEMPLATE = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 
-def build_tokenizer() -> Any:
-    """The embedded tokenizer, made from nothing."""
+TOOLS_TEMPLATE = (  # shows tools in the shortest way: calculator(expression)
+    "{% if tools %}<|system|>{% for t in tools %}{% if not loop.first %}{{ '\n' }}{% endif %}"
+    "{{ t['function']['name'] + '(' + t['function']['parameters']['properties'] | join(', ') + ')' }}"
+    "{% endfor %}<|end|>{% endif %}" + TEMPLATE
+)
+
+
+def build_tokenizer(tools: bool = False) -> Any:
+    """The embedded tokenizer, made from nothing; with ``tools``, the pieces of tool calls are tokens too."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     space = "Ġ"  # how byte-level tokenizers write a space
     pieces = [*SYLLABLES, *"0123456789", *WORDS]
+    pieces += TOOL_WORDS if tools else ()
     pieces = list(dict.fromkeys([*pieces, *(space + p for p in pieces)]))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = [(s, 0.0) for s in SPECIALS]
@@ -102,6 +145,7 @@ def build_tokenizer() -> Any:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIALS])
+    core.add_tokens([AddedToken(s, normalized=False) for s in TOOL_MARKS if tools])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token="<|end|>",
@@ -109,11 +153,31 @@ def build_tokenizer() -> Any:
         clean_up_tokenization_spaces=False,
         model_max_length=4096,
     )
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = TOOLS_TEMPLATE if tools else TEMPLATE
     return tokenizer
 
 
-SCRATCH = {"scratch": (256, 4, 4), "scratch_small": (128, 4, 2)}  # name → width, layers, heads
+@dataclass(frozen=True)
+class Scratch:
+    """A model that is made from nothing."""
+
+    width: int = 256
+    layers: int = 4
+    heads: int = 4
+    tools: bool = False  # with a tokenizer that knows the pieces of tool calls
+
+
+SCRATCH = {
+    "scratch": Scratch(),
+    "scratch_small": Scratch(128, 4, 2),
+    "scratch_tools": Scratch(128, 3, 2, tools=True),
+}
+
+
+def scratch_config(path: str) -> Any:
+    """The configuration of a model of ``SCRATCH``."""
+    made = SCRATCH[path]
+    return tiny_config(build_tokenizer(made.tools), made.width, made.layers, made.heads)
 
 
 def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4) -> Any:
@@ -137,12 +201,12 @@ def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 
     )
 
 
-def save_scratch(out: Path, seed: int, width: int = 256, layers: int = 4, heads: int = 4) -> None:
+def save_scratch(out: Path, seed: int, width: int = 256, layers: int = 4, heads: int = 4, tools: bool = False) -> None:
     """Write a randomly initialised embedded model and its tokenizer to a folder."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(tools)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(tiny_config(tokenizer, width, layers, heads))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recollect.retrieval import bm25, dense
-from recollect.retrieval.corpus import Passage, files_of, fingerprint, passages
+from recollect.retrieval.corpus import Passage, fingerprint, passages
 from recollect.retrieval.fuse import DEPTH, fused
 from recollect.types import BadInput
 
@@ -87,7 +87,6 @@ class Index:
 
 def _built(corpus: str, cache: Path) -> Path:
     """The index of the corpus as it is now, built if it is not there; those of its earlier states are deleted."""
-    files = files_of(corpus)
     place = _digest(str(Path(corpus).expanduser().resolve()))
     folder = cache / f"v{VERSION}-{place}-{fingerprint(corpus)}"
     if folder.is_dir():
@@ -98,7 +97,7 @@ def _built(corpus: str, cache: Path) -> Path:
     except OSError as error:
         raise BadInput(f"the index cannot be kept in {cache}: {error.strerror}; set search.cache_dir") from None
     try:
-        bm25.build(_stored(passages(corpus), part, f"{len(files)} files of {corpus}"), part)
+        bm25.build(_stored(passages(corpus), part, corpus), part)
         try:
             os.rename(part, folder)
         except OSError:
@@ -123,7 +122,7 @@ def _stored(found: Iterable[Passage], folder: Path, what: str) -> Iterator[str]:
                 ends.append(at)
             yield f"{passage.title}\n{passage.text}"
     if at == 0:
-        raise BadInput(f"search.corpus: there is no text in the {what}")
+        raise BadInput(f"search.corpus: there is no text in {what}")
     np.save(folder / "text_ends.npy", np.array(ends, np.int64))
 
 

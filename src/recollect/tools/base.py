@@ -33,6 +33,7 @@ class ToolResult:
     outcome: ToolOutcome = "ok"
     stop: bool = False
     reward: float | None = None
+    cut: int = 0  # characters of the tool's text that were left out
 
 
 def stop(text: str, reward: float | None = None) -> ToolResult:

@@ -44,4 +44,5 @@ def as_result(value: Any, most: int) -> ToolResult:
     result = value if isinstance(value, ToolResult) else ToolResult(as_text(value))
     if result.reward is not None and not math.isfinite(result.reward):
         raise ValueError(f"the tool's reward is {result.reward}")
-    return replace(result, text=cut(as_text(result.text), most))
+    text = as_text(result.text)
+    return replace(result, text=cut(text, most), cut=max(0, len(text) - most))

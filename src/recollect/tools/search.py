@@ -21,6 +21,14 @@ class Source(Protocol):
     def search(self, query: str, top_k: int) -> list[tuple[Passage, float]]: ...
 
 
+class Nowhere:
+    """What `google_search` asks when nothing is configured: every call is an error that the model reads."""
+
+    def search(self, query: str, top_k: int) -> list[tuple[Passage, float]]:
+        """There is nothing to search."""
+        raise RuntimeError("nothing can be searched: neither search.endpoint nor search.corpus is set")
+
+
 def make_search(cfg: Search, name: str = "search") -> Callable[..., str]:
     """The function ``search`` (the corpus before the service) or ``google_search`` (the service before the corpus)."""
     if cfg.top_k < 1 or cfg.max_length < 1:
@@ -66,6 +74,8 @@ def _source(cfg: Search, name: str) -> Source:
         return Remote(cfg.endpoint, cfg.endpoint_style, cfg.timeout_s)
     if cfg.corpus:
         return Index(cfg.corpus, cfg.method, cfg.cache_dir, embedding_model=cfg.embedding_model)
+    if name == "google_search":
+        return Nowhere()
     raise BadInput(f"the tool {name} needs search.corpus=FOLDER or FILE, or search.endpoint=ADDRESS")
 
 

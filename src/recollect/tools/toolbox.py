@@ -118,7 +118,9 @@ class OpenTools:
     ) -> None:
         self._box, self._task, self._trajectory, self._stack, self._desk = box, task, trajectory, stack, desk
         self.instances: dict[str, Instance] = {}
-        self.counts: Counter[str] = Counter()  # "calls", each outcome, and "tool/NAME"
+        self.counts: Counter[str] = (
+            Counter()
+        )  # "calls", each outcome, "cut", "tool/NAME", and "tool/NAME/OUTCOME" if not ok
         self._session: Session | None = None
         self._session_stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -133,8 +135,10 @@ class OpenTools:
         result = await self._call(call)
         self.counts["calls"] += 1
         self.counts[result.outcome] += 1
+        self.counts.update({"cut": 1} if result.cut else {})
         if call.name in self._box.tools:
             self.counts[f"tool/{call.name}"] += 1
+            self.counts.update({f"tool/{call.name}/{result.outcome}": 1} if result.outcome != "ok" else {})
         return result
 
     async def _call(self, call: ToolCall) -> ToolResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
-        save_scratch(Path(folder), cfg.trainer.seed, *SCRATCH[path])
+        save_scratch(Path(folder), cfg.trainer.seed, **asdict(SCRATCH[path]))
         yield folder
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from recollect.policies.engine.request import Request
+from recollect.policies.engine.stops import ends
 
 STOPS = 8  # stop ids per row
 _FIELDS = (
@@ -73,8 +74,7 @@ class RowState:
         n = len(self.requests)
         stopped = (self.stops[first:n] == ids[:, None]).any(1)
         for i in first + np.flatnonzero(self.textual[first:n]):
-            text = decode(self.ids[i, : self.count[i]].tolist())
-            stopped[i - first] |= any(stop in text for stop in self.requests[i].sampling.stop)
+            stopped[i - first] |= ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
         return stopped, self.count[first:n] >= self.limit[first:n]
 
     def remove(self, row: int) -> Request:

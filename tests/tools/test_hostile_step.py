@@ -1,0 +1,97 @@
+"""A whole training step in which everything that a tool can do wrong goes wrong at once."""
+
+from __future__ import annotations
+
+import json
+import socket
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.config import Config
+from recollect.console import Console
+from recollect.run import Run
+from recollect.train.fit import Fit
+
+MINE = """
+    import time
+
+    from recollect.tools import ToolCall, tool
+
+
+    @tool(timeout=0.5)
+    def hang() -> str:
+        '''Never answers.'''
+        time.sleep(3600)
+
+
+    def crash() -> str:
+        '''Always fails.'''
+        raise ZeroDivisionError("as always")
+
+
+    def flood() -> str:
+        '''Says too much.'''
+        return "x" * 10_000_000
+
+
+    CALLS = [*(ToolCall(name, {}) for name in ("hang", "crash", "flood")), ToolCall("google_search", {"query": "mira"})]
+
+
+    def parse(text, schemas):
+        return CALLS
+
+
+    def reward(answer, trajectory):
+        return len(answer) % 2 + 0.1 * trajectory.sample
+"""
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_a_hostile_step_ends_in_time_and_says_what_happened(
+    tmp_path: Path, small_model: Path, closed_port: int
+) -> None:
+    mine = tmp_path / "hostile.py"
+    mine.write_text(textwrap.dedent(MINE))
+    cfg = Config()
+    cfg.agent.agent_type, cfg.agent.max_turns, cfg.agent.max_tokens_per_turn = "hf", 2, 64
+    cfg.agent.tools = [f"{mine}:hang", f"{mine}:crash", f"{mine}:flood", "google_search"]
+    cfg.agent.tool_parser, cfg.agent.reward_name, cfg.agent.timeout_s = f"{mine}:parse", f"{mine}:reward", 20.0
+    cfg.search.endpoint = f"http://127.0.0.1:{closed_port}/search"
+    cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.rollout.n = str(small_model), 4
+    cfg.actor_rollout_ref.actor.optim.lr = 1e-3
+    cfg.data.train_batch_size, cfg.data.val_max_samples, cfg.data.made_up = 4, 1, "arithmetic"
+    cfg.trainer.total_training_steps, cfg.trainer.threads, cfg.trainer.device = 1, 1, "cpu"
+    cfg.trainer.val_before_train, cfg.trainer.default_local_dir = False, str(tmp_path / "run")
+    start = time.monotonic()
+    Fit(cfg, Console(quiet=True)).fit()
+    assert time.monotonic() - start < 2 * cfg.agent.timeout_s
+    run = Run(tmp_path / "run")
+    (row,) = [r for r in run.metrics() if "reward/mean" in r]
+    each = row["tools/hang"]  # calls of it per trajectory
+    assert each > 0
+    assert row["tools/calls"] == pytest.approx(4 * each)
+    assert row["tools/hang/timeout"] == row["tools/timeout"] == pytest.approx(each)
+    assert row["tools/crash/exception"] == row["tools/google_search/exception"] == pytest.approx(each)
+    assert row["tools/exception"] == pytest.approx(2 * each)
+    assert row["tools/flood"] == row["tools/ok"] == row["tools/cut"] == pytest.approx(each)
+    assert row["rollout/failures"] == 0
+    assert row["actor/grad_norm"] > 0
+    assert json.loads((run.path / "fidelity.json").read_text())["fidelity"] == 1
+    notes = "\n".join(note for t in run.trajectories() for note in t["notes"])
+    for said in (
+        "hang did not answer within 0.5 seconds",
+        "ZeroDivisionError: as always",
+        "characters cut",
+        "Connection",
+    ):
+        assert said in notes
