@@ -1,8 +1,8 @@
 """A made-up world for the agent `react` and the tool `search`: "What does the one mira trusts hold?".
 
 Everybody trusts somebody and holds something, and has a passage that says so. The answer takes two searches: whom mira
-trusts, then what that one holds. Training names trust training names only, so nothing that a held-out task
-needs is needed in training. The sloppy agent stops two times of three after the first search, with what mira holds herself.
+trusts, then what that one holds. Training names trust training names only, so nothing that a held-out task needs
+is needed in training. The sloppy agent stops two times of three after the first search, with what mira holds herself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Questions about lists for the agent `code`: "What is the largest of 47, 12, 83?", answered by a python program.
 
-The expert runs the right function; the sloppy agent has the right format but confuses the functions, and sometimes guesses.
+The expert runs the right function; the sloppy agent writes as well as it, but confuses the functions and sometimes
+guesses.
 """
 
 from __future__ import annotations
