@@ -1,6 +1,7 @@
 """Rewards: plain functions of an answer, its task and its trajectory."""
 
-from recollect.rewards import code, domain, math, memory, text, trajectory  # noqa: F401  (each registers its rewards)
+# each registers its rewards
+from recollect.rewards import code, domain, math, memory, online, text, trajectory  # noqa: F401
 from recollect.rewards.names import find_reward, needs_answers
 from recollect.rewards.registry import REWARDS, marks_of, reward
 

@@ -43,7 +43,8 @@ def _program(question: str) -> tuple[str, str]:
         asked = pattern.search(question)
         if asked and asked[1] in held and asked[2] in held:
             code = f"{held[asked[1]]} {sign} {held[asked[2]]}"
-            return code, code
+            plan = f"{asked[1]} holds {held[asked[1]]}. {asked[2]} holds {held[asked[2]]}."
+            return plan, code
     equation = _EQUATION.search(
         re.sub(r"(?i)\b(solve|the|equation|for|find|if|then|what|is|and|that)\b", " ", question)
     )

@@ -1,0 +1,37 @@
+"""The trajectory reward while an agent is being trained: the same calculator that scores files."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from recollect.domains import DOMAIN_NAMES
+from recollect.rewards.calculator import RewardCalculator
+from recollect.rewards.registry import reward
+from recollect.types import Task, Trajectory
+
+
+@lru_cache(maxsize=8)
+def _calculator(weights: str) -> RewardCalculator:
+    return RewardCalculator(weights or None)
+
+
+@reward("trajectory", inline=True)
+def trajectory_reward(
+    answer: str, task: Task, trajectory: Trajectory, domain: str = "", weights: str = ""
+) -> dict[str, float]:
+    """Completion, efficiency, quality and reasoning by domain: `domain`, else the data source, else as mhqa."""
+    found = domain or (task.source if task.source in DOMAIN_NAMES else "mhqa")
+    parts = _calculator(weights).calculate_reward(as_record(answer, task, trajectory), found)
+    return {"reward": parts.pop("total"), **parts}
+
+
+def as_record(answer: str, task: Task, trajectory: Trajectory) -> dict[str, Any]:
+    """An attempt as the calculator reads it."""
+    return {
+        "question": task.question,
+        "final_answer": answer,
+        "success": trajectory.success,
+        "actions": [{"tool": a.tool, "input": a.input, "output": a.output} for a in trajectory.actions],
+        "metadata": {"answers": list(task.answers)},
+    }

@@ -1,0 +1,186 @@
+"""What the trajectory reward reads from a trajectory: its words, what they rest on, its thoughts, its tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from statistics import mean
+from typing import Any
+
+from recollect.rewards.marked import given_answer
+from recollect.rewards.weights import Weights
+
+_WORD = re.compile(r"[^\W_]+")
+_NUMBER = re.compile(r"\d")
+_MOMENT = re.compile(r"\b\d{1,2}:\d{2}\b")
+_COMMON = """a an and are as at be by can did do does for from had has have he her his how i in is it its of on or our
+she that the their them there they this to was we were what when where which who whom whose why will with you your"""
+COMMON = frozenset(_COMMON.split())
+NO_ANSWER = frozenset(
+    {"", "none", "unknown", "n a", "na", "i do not know", "i don t know", "no answer", "null", "nothing"}
+)
+THOUGHTS = ("reason", "decompose", "plan", "think")
+OWN_TOOLS = {
+    "mhqa": frozenset({"search", "google_search", "decompose", "load_context"}),
+    "video": frozenset({"load_context", "search"}),
+    "math": frozenset({"python", "python_executor", "code_interpreter", "bash", "calculator"}),
+    "swe": frozenset({"bash", "python", "read_file", "write_file", "edit_file", "list_files", "grep", "write"}),
+    "tau": frozenset({"get_record", "find_records", "cancel_record", "change_record", "respond"}),
+}
+LONG, LONGEST = 50, 400  # words of an answer that is as concise as can be, and of one that is not at all
+MOST = 64  # words of an answer that are looked for in what was read
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def saturated(count: float, enough: float) -> float:
+    """0 to 1, reached when there are enough."""
+    return min(1.0, count / enough)
+
+
+def phrases_in(words: Sequence[str], phrases: Iterable[str]) -> int:
+    """How many of some phrases occur, as whole words."""
+    there, joined = set(words), f" {' '.join(words)} "
+    return sum(f" {p} " in joined if " " in p else p in there for p in phrases)
+
+
+def text_of(value: Any) -> str:
+    """The texts within a value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return " ".join(map(text_of, value.values()))
+    if isinstance(value, list | tuple):
+        return " ".join(map(text_of, value))
+    return "" if value is None else str(value)
+
+
+class Reading:
+    """One trajectory, as the reward reads it."""
+
+    def __init__(self, trajectory: Mapping[str, Any], domain: str, weights: Weights) -> None:
+        self.actions: list[Mapping[str, Any]] = list(trajectory.get("actions") or ())
+        self.domain, self.weights = domain, weights
+        self.answer = given_answer(str(trajectory.get("final_answer") or ""))
+        self.question = str(trajectory.get("question") or "")
+
+    @cached_property
+    def said(self) -> list[str]:
+        """The answer's words."""
+        return words_in(self.answer)
+
+    @cached_property
+    def thoughts(self) -> list[str]:
+        """What was thought, each thought once, those of a word or two left out."""
+        texts = (text_of(a["input"]) for a in self.actions if a["tool"] in THOUGHTS)
+        return [t for t in dict.fromkeys(texts) if len(set(words_in(t))) >= 3]
+
+    @cached_property
+    def read(self) -> str:
+        """What tools said, in lower case; thoughts and the answer itself say nothing."""
+        quiet = (*THOUGHTS, "finalize")
+        return "\n".join(text_of(a["output"]) for a in self.actions if a["tool"] not in quiet).lower()
+
+    def is_answer(self) -> bool:
+        """Whether the text answers at all: it is not empty, no placeholder and not mostly indicator words."""
+        if " ".join(self.said) in NO_ANSWER:
+            return False
+        content = [w for w in self.said if w not in COMMON]
+        marked = sum(w in self.weights.marked for w in content)
+        return bool(content) and not (marked >= 3 and marked > len(content) / 2)
+
+    def grounding(self) -> float:
+        """The share of the answer's own words that stand in what tools said."""
+        asked = set(words_in(self.question))
+        own = [w for w in dict.fromkeys(self.said) if w not in COMMON and w not in asked][:MOST]
+        return sum(_occurs(w, self.read) for w in own) / len(own) if own else 0.0
+
+    def quality(self, checked: bool) -> float:
+        """The mean of the domain's signs, as far as the answer is grounded or has passed its check."""
+        if not self.said or not (checked or self.is_answer()):
+            return 0.0
+        grounded = self.grounding()
+        spoken = words_in(" ".join([self.answer, *self.thoughts]))
+        signs = SIGNS.get(self.domain, _mhqa)(self, spoken)
+        named = saturated(phrases_in(spoken, self.weights.words(self.domain)), 3) * _substance(spoken, self.weights)
+        return mean([*signs, named, grounded]) * (1.0 if checked else grounded)
+
+    def reasoning(self) -> float:
+        """Half for two thoughts that differ, half for words that connect them."""
+        spoken = words_in(" ".join(self.thoughts))
+        if not spoken:
+            return 0.0
+        connected = saturated(phrases_in(spoken, self.weights.connectors), 2)
+        return (saturated(len(self.thoughts), 2) + connected) / 2 * _substance(spoken, self.weights)
+
+    def conciseness(self) -> float:
+        """1 up to 50 words, 0 from 400 on; 0 without an answer."""
+        count = len(self.said)
+        return 0.0 if not count else 1 - min(1.0, max(0.0, (count - LONG) / (LONGEST - LONG)))
+
+    def tool_selection(self) -> float:
+        """The share of actions with tools of the domain that were not done before."""
+        acts = [a for a in self.actions if a["tool"] not in (*THOUGHTS, "finalize") or a["tool"] == "decompose"]
+        known = OWN_TOOLS.get(self.domain, OWN_TOOLS["mhqa"])
+        fitting = {(a["tool"], repr(a["input"])) for a in acts if a["tool"] in known}
+        return len(fitting) / len(acts) if acts else 0.0
+
+    def used(self, *tools: str) -> int:
+        """How many different inputs some tools were given."""
+        return len({repr(a["input"]) for a in self.actions if a["tool"] in tools})
+
+
+def _mhqa(reading: Reading, spoken: Sequence[str]) -> list[float]:
+    """Several look-ups."""
+    return [saturated(reading.used("search", "google_search", "load_context"), 2)]
+
+
+def _video(reading: Reading, spoken: Sequence[str]) -> list[float]:
+    """A moment that is named."""
+    text = " ".join([reading.answer, *reading.thoughts])
+    return [float(any(m in reading.read for m in _MOMENT.findall(text)))]
+
+
+def _math(reading: Reading, spoken: Sequence[str]) -> list[float]:
+    """A number in the answer, and something computed."""
+    return [float(bool(_NUMBER.search(reading.answer))), float(bool(_NUMBER.search(reading.read)))]
+
+
+def _swe(reading: Reading, spoken: Sequence[str]) -> list[float]:
+    """Code that was changed, and tests that were run."""
+    changed = reading.used("edit_file", "write_file", "write")
+    runs = [words_in(text_of(a["input"])) for a in reading.actions if a["tool"] in ("bash", "python")]
+    tested = any({"test", "tests", "pytest", "unittest"} & set(words) for words in runs)
+    return [float(changed > 0 or any({"sed", "patch", "git"} & set(words) for words in runs)), float(tested)]
+
+
+def _tau(reading: Reading, spoken: Sequence[str]) -> list[float]:
+    """A look at a record before it is changed."""
+    tools = [a["tool"] for a in reading.actions]
+    looked = next((i for i, t in enumerate(tools) if t.startswith(("get", "find", "search", "list"))), None)
+    changed = next((i for i, t in enumerate(tools) if t.startswith(("cancel", "change", "update", "modify"))), None)
+    return [float(looked is not None and (changed is None or looked < changed))]
+
+
+SIGNS = {"mhqa": _mhqa, "video": _video, "math": _math, "swe": _swe, "tau": _tau}
+
+
+def _substance(words: Sequence[str], weights: Weights) -> float:
+    """1 where at most half of the words are indicators, less where they crowd out all else."""
+    distinct = set(words)
+    return min(1.0, 2 * (1 - len(distinct & weights.marked) / len(distinct))) if distinct else 0.0
+
+
+def _occurs(word: str, text: str) -> bool:
+    """Whether a word stands in a text, not as a part of another."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not (at and text[at - 1].isalnum()) and not (end < len(text) and text[end].isalnum()):
+            return True
+        at = text.find(word, at + 1)
+    return False

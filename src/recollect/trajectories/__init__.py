@@ -1,0 +1,1 @@
+"""Trajectories as files: one unified format, readers of others, rewards, data to train on."""

@@ -1,0 +1,1 @@
+"""One reader for each format that trajectories come in."""
