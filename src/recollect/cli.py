@@ -282,6 +282,41 @@ def data(
 
 
 @app.command()
+def rollout(
+    domain: Annotated[str, typer.Option(help="mhqa, video, math, swe or tau.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new .json or .jsonl file, or a folder.")],
+    policy: Annotated[str, typer.Option(help="A run, a model folder, http://…/v1, `tiny`, or `expert`.")] = "expert",
+    question: Annotated[str | None, typer.Option(help="One question.")] = None,
+    context: Annotated[
+        Path | None,
+        typer.Option("--context", "--video-ctx", "--video_ctx", help="Captions, passages, a repository, a database."),
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="The accepted answer to the question, if there is one.")] = None,
+    data: Annotated[str | None, typer.Option(help="A file of tasks.")] = None,
+    tasks: Annotated[int, typer.Option(help="So many made-up tasks of the domain.")] = 0,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Made-up tasks that training never sees.")] = False,
+    n: Annotated[int, typer.Option("-n", "--n", help="Attempts at each task.")] = 1,
+    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Decides what is sampled.")] = 0,
+    user: Annotated[str | None, typer.Option(help="Who plays the user of tau: as --policy; default: a script.")] = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Let an agent of a domain work, and write its trajectories. The same command goes on after an interruption.
+
+    recollect rollout --domain math --question "Solve the equation 2x + 5 = 13" --out math.traj.json
+    recollect rollout --domain mhqa --data tasks.jsonl --policy http://localhost:8000/v1 -n 4 --out mhqa.jsonl
+    """
+    from recollect.console import Console
+    from recollect.trajectories.asked import Asked
+    from recollect.trajectories.generate import Request, run
+
+    asked = Asked(domain, question, context, answer, data, tasks, held_out)
+    if run(Request(asked, policy, out, n, temperature, seed, user), list(settings or []), Console(quiet)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def convert(
     inputs: Annotated[
         list[str] | None, typer.Argument(metavar="INPUT...", help="Files, patterns, folders, run directories.")

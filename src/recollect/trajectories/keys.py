@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.trajectories.schema import Record
+from recollect.trajectories.schema import FIELDS, Record
 
 QUESTION = ("question", "task", "problem", "prompt", "query", "instruction", "title")
 ANSWER = ("final_answer", "final", "answer", "solution", "result", "completion")
@@ -76,7 +76,8 @@ def rest(row: Record, used: Sequence[str | None], more: Record | None = None) ->
     """The metadata: the source's own, and every field that is not a part of the unified format."""
     given = row.get("metadata")
     made: Record = dict(given) if isinstance(given, dict) else {} if given is None else {"metadata": given}
-    left = {k: v for k, v in row.items() if k not in used and k != "metadata"}
+    empty = [k for k in FIELDS if row.get(k) is None]  # a field of the format without a value says nothing more
+    left = {k: v for k, v in row.items() if k not in used and k not in empty and k != "metadata"}
     for name, value in (*left.items(), *(more or {}).items()):
         made[name if name not in made else _free(made, f"record.{name}")] = value
     return made

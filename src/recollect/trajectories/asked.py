@@ -1,0 +1,90 @@
+"""The tasks of `recollect rollout`: one question, a data file, or made-up ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recollect.config import Config
+from recollect.data.files import load_tasks
+from recollect.data.made_up import MADE_UP
+from recollect.types import BadInput, Task
+
+CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wants attempted; one of question, data and made_up."""
+
+    domain: str
+    question: str | None = None
+    context: Path | None = None  # of the question
+    answer: str | None = None  # accepted for the question
+    data: str | None = None
+    made_up: int = 0
+    held_out: bool = False
+
+
+def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
+    """The tasks, in order. A corpus that the question comes with is put into the configuration."""
+    given = [name for name in ("question", "data", "made_up") if getattr(asked, name)]
+    if len(given) != 1:
+        raise BadInput("give one of --question TEXT, --data FILE and --tasks N")
+    if asked.data is not None:
+        if asked.context is not None:
+            raise BadInput("--context belongs to --question; the tasks of --data bring their own")
+        return load_tasks(cfg, [asked.data])
+    if asked.made_up:
+        family = MADE_UP[asked.domain]
+        make = (lambda i: family.held_out(cfg, 1, i)) if asked.held_out else (lambda i: family.train(cfg, 0, i))
+        return [make(i) for i in range(asked.made_up)]
+    return [_single(asked, cfg)]
+
+
+def _single(asked: Asked, cfg: Config) -> Task:
+    assert asked.question is not None
+    if not asked.question.strip():
+        raise BadInput("the question is empty")
+    context, fields = _context(asked, cfg)
+    if asked.domain == "mhqa" and context is None and not cfg.search.corpus and not cfg.search.endpoint:
+        raise BadInput("mhqa needs something to search: --context FILE_OR_DIR, search.corpus=… or search.endpoint=…")
+    if asked.domain == "video" and context is None:
+        raise BadInput("video needs its captions: --context FILE (.txt, .json, .srt or .vtt)")
+    answers = (asked.answer,) if asked.answer is not None else ()
+    return Task("question", asked.question, context, answers, asked.domain, fields)
+
+
+def _context(asked: Asked, cfg: Config) -> tuple[str | None, dict[str, Any]]:
+    """(the document, further fields of the task) that --context stands for in this domain."""
+    path = asked.context.expanduser() if asked.context is not None else None
+    if path is None:
+        if asked.domain in ("swe", "tau"):
+            what = "a folder with the repository" if asked.domain == "swe" else "a JSON file with policy and database"
+            raise BadInput(f"{asked.domain} needs --context: {what}")
+        return None, {}
+    if not path.exists():
+        raise BadInput(f"--context {path}: there is no such file or folder")
+    if asked.domain == "swe":
+        if not path.is_dir():
+            raise BadInput(f"--context {path}: swe works in a copy of a folder")
+        return None, {"repo": str(path)}
+    if asked.domain == "mhqa" and (path.is_dir() or path.stat().st_size > CORPUS):
+        cfg.search.corpus = str(path)
+        return None, {}
+    if path.is_dir():
+        raise BadInput(f"--context {path} is a folder; {asked.domain} reads one file")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if asked.domain != "tau":
+        return text, {}
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"--context {path}: broken JSON: {error}") from None
+    if not isinstance(fields, dict) or not isinstance(fields.get("database"), dict):
+        raise BadInput(
+            f"--context {path}: an object with `database`, and with `policy`, `goal` and `user` if it has them"
+        )
+    return None, fields
