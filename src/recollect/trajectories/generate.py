@@ -24,7 +24,7 @@ from recollect.run import write_atomic
 from recollect.session import Binding
 from recollect.trajectories.asked import Asked, tasks_of
 from recollect.trajectories.convert import check_domain
-from recollect.trajectories.players import player, settings_of
+from recollect.trajectories.players import players, settings_of
 from recollect.trajectories.sft_data import folder_of as safe_name
 from recollect.types import BadInput, Sampling, Task, Trajectory
 
@@ -170,12 +170,10 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     refuse_finished(request.out.expanduser())
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
-    roles = {"*": player(request.policy, cfg, tasks)}
-    if request.user is not None:
-        roles["user"] = player(request.user, cfg, tasks)
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
-    return attempt(cfg, request, roles, tasks, sampling, console)
+    with players(cfg, request.policy, request.user, tasks) as roles:
+        return attempt(cfg, request, roles, tasks, sampling, console)
 
 
 def attempt(

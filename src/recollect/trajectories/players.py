@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from recollect.chat import Renderer
 from recollect.config import Config
@@ -18,32 +19,35 @@ URLS = ("http://", "https://")
 def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
     """The configuration: that of the policy's run, if it is one, with the domain's agent and the given settings."""
     from recollect.compose import compose
-    from recollect.eval.command import config_of, find_checkpoint
+    from recollect.eval.actors import config_of, find_checkpoint
 
-    own = [
-        f"agent.agent_type={domain}",
-        "recurrent.enable=null",
-        "agent.reward_name=trajectory",
-        f"data.made_up={domain}",
-    ]
+    own = [f"agent.agent_type={domain}", "recurrent.enable=null", f"data.made_up={domain}"]
+    own += ["agent.reward_name=trajectory", "agent.tool_parser=line"]
     run = None if policy == EXPERT or policy.startswith(URLS) else find_checkpoint(policy)[1]
     return compose(None, [*own, *given], base={}) if run is None else config_of(run, [*own, *given])
 
 
-def player(policy: str, cfg: Config, tasks: Sequence[Task]) -> Binding:
-    """A policy by its name."""
+@contextmanager
+def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -> Iterator[dict[str, Binding]]:
+    """The roles, bound to those who play them; connections are closed on the way out."""
+    from recollect.eval.actors import find_checkpoint
+    from recollect.train.cast import acting_roles
+
+    named = {role: name for role, name in (("*", policy), ("user", user)) if name is not None}
+    scripted = {role: _expert(cfg) for role, name in named.items() if name == EXPERT}
+    others = {r: n if n.startswith(URLS) else find_checkpoint(n)[0] for r, n in named.items() if n != EXPERT}
+    if not others:
+        yield scripted
+        return
+    cast = acting_roles(cfg, None, others, max((t.question for t in tasks), key=len))
+    try:
+        yield cast.bindings | scripted
+    finally:
+        cast.close()
+
+
+def _expert(cfg: Config) -> Binding:
     from recollect.models.load import EMBEDDED, load_tokenizer
 
-    if policy == EXPERT:
-        renderer = Renderer(load_tokenizer(EMBEDDED, cfg.agent.template))
-        return Binding(Expert(renderer, expert_of(cfg.agent.agent_type)), renderer, trainable=False)
-    if policy.startswith(URLS):
-        from recollect.policies.endpoint import Endpoint
-
-        server = Endpoint(policy, syntax=cfg.agent.tool_parser or "line")
-        server.check()
-        return Binding(server, Renderer(load_tokenizer(EMBEDDED)), trainable=False)
-    from recollect.eval.command import build_policy, find_checkpoint
-
-    longest = max((t.question for t in tasks), key=len)
-    return build_policy(cfg, find_checkpoint(policy)[0], longest)["*"]
+    renderer = Renderer(load_tokenizer(EMBEDDED, cfg.agent.template))
+    return Binding(Expert(renderer, expert_of(cfg.agent.agent_type)), renderer, trainable=False)
