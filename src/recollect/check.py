@@ -15,6 +15,7 @@ from recollect.data.made_up import MADE_UP
 from recollect.domains import DOMAIN_NAMES
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.rewards import REWARDS
+from recollect.rewards.names import parse
 from recollect.sandbox import check as sandbox
 from recollect.types import BadInput
 
@@ -72,6 +73,19 @@ def _agent(cfg: Config) -> Problems:
         )
     yield from _share("agent.max_failure_rate", agent.max_failure_rate)
     yield from _known("reward_model.reward_manager", cfg.reward_model.reward_manager, ["naive", "thread"])
+
+
+def _judge(cfg: Config) -> Problems:
+    judge = cfg.judge
+    yield from _positive(judge, "judge", "max_tokens timeout_s")
+    yield from _not_negative(judge, "judge", "retries")
+    if judge.url and not judge.url.startswith(("http://", "https://")):
+        yield f"judge.url={judge.url} is no address; it starts with http:// or https://"
+    named = [term.name for term in parse(cfg.agent.reward_name)]
+    if "memory_qa" in named:
+        named += [score.partition("@")[0] for score in cfg.memory.scores]
+    if "judge" in named and not judge.url:
+        yield "the reward judge needs judge.url, the address of an OpenAI-compatible endpoint"
 
 
 def _search(cfg: Config) -> Problems:
@@ -134,8 +148,8 @@ def _ledger(cfg: Config) -> Problems:
     yield from _positive(ledger, "data.ledger", "sessions entries accounts questions")
     for name in ("hard", "early"):
         yield from _share(f"data.ledger.{name}", getattr(ledger, name))
-    if ledger.entries > ledger.accounts:
-        yield f"data.ledger.entries={ledger.entries} is more than data.ledger.accounts={ledger.accounts}"
+    if ledger.accounts < 2:
+        yield f"data.ledger.accounts={ledger.accounts}: a book has at least 2"
 
 
 def _needle(cfg: Config) -> Problems:
@@ -298,7 +312,7 @@ def _one_device(cfg: Config) -> Problems:
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
-    *(_sft, _evaluation, _trainer, _search),
+    *(_sft, _evaluation, _trainer, _search, _judge),
     sandbox.problems,
     roles.problems,
 )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recollect.compose import compose
 from recollect.console import Console
 from recollect.data.command import DataOptions, write_data
-from recollect.data.files import load_tasks
+from recollect.data.files import load_tasks, read_rows
+from recollect.data.haystack import read_source
 from recollect.data.made_up import made_up
 from recollect.data.questions import questions_of
 from recollect.types import BadInput
+from tests.policies.outside import Outside, running
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
@@ -51,3 +54,26 @@ def test_training_and_held_out_names_never_meet(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         write_data(words[0], words[1:], DataOptions(), Console(True))
+
+
+def test_questions_that_need_no_document_are_left_out(shared_data: Path, tmp_path: Path) -> None:
+    known = {row["question"]: row["answer"] for row in read_source(str(shared_data / "hotpotqa_sample.json")).rows[:7]}
+
+    def reply(body: dict[str, Any]) -> str:
+        question = body["messages"][-1]["content"].rpartition("\n")[2]
+        return f"It is {known[question]}." if question in known else "I do not know."
+
+    target = tmp_path / "h.jsonl"
+    with running(Outside(reply)) as outside:
+        options = DataOptions(documents=[12], closed_book=outside.url)
+        count, _ = write_data(
+            "haystack", [str(shared_data / "hotpotqa_sample.json"), str(target)], options, Console(True)
+        )
+    asked = {row["extra_info"]["question"] for _, row in read_rows(target)}
+    assert count == 60 - 7
+    assert not asked & known.keys()
+    gone = DataOptions(documents=[12], closed_book="http://127.0.0.1:9/v1")
+    with pytest.raises(BadInput, match=r"127\.0\.0\.1:9"):
+        write_data(
+            "haystack", [str(shared_data / "hotpotqa_sample.json"), str(tmp_path / "x.jsonl")], gone, Console(True)
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.agent import Agent, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
+from recollect.config.agent import Agent, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
 from recollect.config.algorithm import Algorithm, FilterGroups, KLControl
 from recollect.config.data import Data, Ledger, Needle
 from recollect.config.memory import Rag, ToolMemory
@@ -40,6 +40,7 @@ __all__ = [
     "Data",
     "Evaluation",
     "FilterGroups",
+    "Judge",
     "KLControl",
     "Ledger",
     "MemoryLimits",
@@ -81,4 +82,5 @@ class Config:
     trainer: Trainer = field(default_factory=Trainer)
     sandbox: Sandbox = field(default_factory=Sandbox)
     search: Search = field(default_factory=Search)
+    judge: Judge = field(default_factory=Judge)
     roles: dict[str, str] = field(default_factory=dict)  # NAME: trainable, frozen:DIR, endpoint:URL or serve:DIR

@@ -90,3 +90,14 @@ class Search:
     endpoint_style: str = "json"  # how it is asked: json, serper or search_r1
     timeout_s: float = 20.0  # deadline of one request
     cache_dir: str | None = None  # where indexes are kept; default RECOLLECT_CACHE or ~/.cache/recollect
+
+
+@dataclass
+class Judge:
+    """The model behind the reward `judge`. Its key is read from OPENAI_API_KEY alone."""
+
+    url: str | None = None  # an OpenAI-compatible endpoint, such as http://localhost:8000/v1
+    model: str | None = None  # its model; default: the first that it lists
+    max_tokens: int = 256  # longest reply; a model that reasons needs more
+    timeout_s: float = 60.0  # deadline of one call
+    retries: int = 5  # further tries after a connection error, 429 or 5xx

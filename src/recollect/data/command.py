@@ -8,8 +8,9 @@ from pathlib import Path
 
 from recollect.compose import compose, recipe_names
 from recollect.console import Console
+from recollect.data.closed_book import answered
 from recollect.data.convert import DATASETS, convert
-from recollect.data.haystack import read_source, write_haystack
+from recollect.data.haystack import read_source, without, write_haystack
 from recollect.data.made_up import MADE_UP
 from recollect.data.store import write_made_up
 from recollect.types import BadInput
@@ -24,6 +25,7 @@ class DataOptions:
     multiple: int = 1
     held_out: bool = False
     seed: int = 0
+    closed_book: str | None = None
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -42,6 +44,10 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     if name != "haystack":
         return convert(name, source, target), target
     found = read_source(source)
+    if options.closed_book:
+        known = answered(found.rows, options.closed_book, console)
+        console.say(f"left out {sum(known)} of {len(known)} questions that are answered without a document")
+        found = without(found, known)
     with console.progress("documents", len(options.documents) * len(found.rows)) as advance:
         return write_haystack(found, Path(target), options.documents, options.seed, lambda: advance("", 1)), target
 

@@ -1,7 +1,8 @@
 """Made-up account books for agents with a memory: dated sessions that say what somebody holds now, and questions.
 
-A session reads "day 3: mira holds 472. kolu holds 118."; what was said last counts. Questions ask for the latest value,
-who holds more, what two hold together, and how many accounts there are; some of them after an earlier session.
+A session reads "day 3: mira holds 472. kolu holds 118."; what was said last counts. The first one opens all accounts of
+the book. Questions ask for the latest value, who holds more, what two hold together, and how many accounts there are;
+some of them after an earlier session.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from recollect.config import Config
 from recollect.data.names import Split, names, values
 from recollect.types import Task
 
-KEPT, SWAPPED = 0.4, 0.2  # what the sloppy clerk writes down, and the share of it with the wrong tool
+KEPT, SWAPPED = 0.4, 0.3  # what the sloppy clerk writes down, and the share of it with the wrong tool
 LATEST, MORE, TOGETHER, COUNT = "latest", "more", "together", "count"
 
 
@@ -24,8 +25,8 @@ class LedgerShape:
     """How books are made."""
 
     sessions: int = 4
-    entries: int = 2  # entries of a session, each about another account
-    accounts: int = 4
+    entries: int = 2  # entries of a later session, each about another account
+    accounts: int = 4  # at most; a book has at least two
     questions: int = 4
     hard: float = 0.3  # share of questions that are not about one latest value
     early: float = 0.25  # share of questions that are asked after an earlier session
@@ -34,11 +35,12 @@ class LedgerShape:
 def make_task(seed: int, index: int, split: Split, shape: LedgerShape) -> Task:
     """Book number ``index`` of the endless stream that ``seed`` names; it depends on nothing else."""
     rng = random.Random(f"ledger:{split}:{seed}:{shape}:{index}")
-    accounts = rng.sample(names(split), shape.accounts)
+    accounts = rng.sample(names(split), rng.randint(2, shape.accounts))
     held: dict[str, str] = {}
     sessions, states = [], []
     for day in range(1, shape.sessions + 1):
-        entries = [(name, rng.choice(values(split))) for name in rng.sample(accounts, shape.entries)]
+        count = len(accounts) if day == 1 else min(shape.entries, len(accounts))
+        entries = [(name, rng.choice(values(split))) for name in rng.sample(accounts, count)]
         held.update(entries)
         text = " ".join(f"{name} holds {value}." for name, value in entries)
         sessions.append({"date": f"day {day}", "text": text})

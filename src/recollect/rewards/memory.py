@@ -6,19 +6,18 @@ of the document's questions, and what its own tool calls add.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.config import Config
 from recollect.data.questions import questions_of
 from recollect.memory.desk import usefulness
-from recollect.plugins import find
 from recollect.rewards.call import call
-from recollect.rewards.registry import REWARDS, reward
+from recollect.rewards.names import find_reward
+from recollect.rewards.registry import reward
 from recollect.rewards.trajectory import format_reward
 from recollect.types import Reward, Score, Task, Trajectory
-
-KEY = "memory.scores"
 
 
 @reward(inline=True, gold=True)
@@ -29,15 +28,16 @@ async def memory_qa(task: Task, trajectory: Trajectory, config: Config) -> Score
     and useful tool calls add.
     """
     limits, questions = config.memory, questions_of(task)
-    scores = by_source(limits.scores)
+    scores = by_source(limits.scores, config)
     said = trajectory.answers or [trajectory.answer]
-    answered, formed, looked_up = [], [], []
-    for i, (question, answer) in enumerate(zip(questions, said, strict=True), 1):
-        own = part_of(trajectory, i, answer)
-        judge = scores.get(question.source, scores[""])
-        answered.append((await call(judge, question.task(task), own, plain=True)).total)
-        formed.append(format_reward(answer, own))
-        looked_up.append(usefulness(own.events))
+    parts = [part_of(trajectory, i, answer) for i, answer in enumerate(said, 1)]
+    judged = [
+        call(scores.get(question.source, scores[""]), question.task(task), part, plain=True)
+        for question, part in zip(questions, parts, strict=True)
+    ]
+    answered = [score.total for score in await asyncio.gather(*judged)]
+    formed = [format_reward(part.answer, part) for part in parts]
+    looked_up = [usefulness(part.events) for part in parts]
     noted = usefulness([e for e in trajectory.events if e["question"] == 0])
     outcome = _mean(answered)
     each = [
@@ -45,14 +45,13 @@ async def memory_qa(task: Task, trajectory: Trajectory, config: Config) -> Score
         for a, f, u in zip(answered, formed, looked_up, strict=True)
     ]
     memory = outcome + limits.tool_weight * noted
-    parts = {"answer": outcome, "format": _mean(formed), "tools_qa": _mean(looked_up), "tools_memory": noted}
-    return Score(outcome, parts, {"memory": memory, "qa": _mean(each)}, (memory, *each))
+    named = {"answer": outcome, "format": _mean(formed), "tools_qa": _mean(looked_up), "tools_memory": noted}
+    return Score(outcome, named, {"memory": memory, "qa": _mean(each)}, (memory, *each))
 
 
-def by_source(named: Sequence[str]) -> Mapping[str, Reward]:
+def by_source(named: Sequence[str], config: Config) -> Mapping[str, Reward]:
     """Data source → how its answers are scored; under "" for all that are not named."""
-    pairs = [name.partition("@") for name in named]
-    return {source: find(name, REWARDS, KEY) for name, _, source in pairs}
+    return {source: find_reward(name, config) for name, _, source in (n.partition("@") for n in named)}
 
 
 def part_of(trajectory: Trajectory, question: int, answer: str) -> Trajectory:
