@@ -7,6 +7,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.data.made_up import made_up
+from recollect.data.questions import questions_of
 from recollect.eval import plots
 from recollect.run import Run, write_atomic
 from recollect.types import Group
@@ -126,17 +127,29 @@ def examples(groups: Sequence[Group]) -> list[Group]:
 def _trajectory(group: Group) -> list[str]:
     t = group.trajectories[0]
     verdict = "right" if t.reward >= 1 else "wrong"
+    if len(t.answers) > 1:
+        out = [f"### {group.task.id}: {t.reward:.2f}", "", "| question | expected | it said |", "|---|---|---|"]
+        pairs = zip(questions_of(group.task), t.answers, strict=True)
+        out += [f"| {_cell(q.text)} | {_cell(' or '.join(q.answers))} | {_cell(said)} |" for q, said in pairs]
+        return [*out, "", *_memories(t.notes)]
     out = [
         f"### {group.task.question}",
         "",
         f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`: {verdict}.",
         "",
     ]
-    if t.notes:
-        out += ["| section | memory after it |", "|---|---|"]
-        out += [f"| {i} | {note} |" for i, note in _shortened(t.notes)]
-        out += [""]
-    return out
+    return out + _memories(t.notes)
+
+
+def _memories(notes: Sequence[str]) -> list[str]:
+    if not notes:
+        return []
+    rows = [f"| {i} | {note} |" for i, note in _shortened(notes)]
+    return ["| section | memory after it |", "|---|---|", *rows, ""]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
 
 
 def _shortened(notes: Sequence[str]) -> list[tuple[str, str]]:
@@ -147,7 +160,7 @@ def _shortened(notes: Sequence[str]) -> list[tuple[str, str]]:
             rows[-1] = (rows[-1][0], i, note)
         else:
             rows.append((i, i, note))
-    shown = [(f"{a}" if a == b else f"{a}–{b}", note.replace("|", "\\|")) for a, b, note in rows]
+    shown = [(f"{a}" if a == b else f"{a}–{b}", note.replace("|", "\\|").replace("\n", "<br>")) for a, b, note in rows]
     if len(shown) > MEMORIES:
         half = MEMORIES // 2
         shown = [*shown[:half], ("…", f"({len(shown) - MEMORIES} more)"), *shown[-half:]]
