@@ -12,7 +12,7 @@ from recollect import roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
 from recollect.data.made_up import MADE_UP
-from recollect.domains import DOMAIN_NAMES
+from recollect.domains import DOMAIN_AGENT_NAMES
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.rewards import REWARDS
 from recollect.rewards.names import parse
@@ -24,7 +24,7 @@ LOSS_MODES = ("ppo", "gspo", "cispo", "dr_grpo", "reinforce")
 AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "trajectory-mean")
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
-TOOL_AGENTS = ("hf", "react", "code", "search_r1", *DOMAIN_NAMES)
+TOOL_AGENTS = ("hf", "react", "code", "search_r1", *DOMAIN_AGENT_NAMES)
 TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
@@ -60,7 +60,7 @@ def _agent(cfg: Config) -> Problems:
         for tool in agent.tools:
             if ":" not in tool:
                 yield from _known("agent.tools", tool, TOOLS, "or module:function, or file.py:function")
-        if not agent.tools and agent.agent_type not in ("hf", *DOMAIN_NAMES):
+        if not agent.tools and agent.agent_type not in ("hf", *DOMAIN_AGENT_NAMES):
             yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{TOOLS[0]}]"
     if agent.tool_parser is not None and ":" not in agent.tool_parser:
         yield from _known("agent.tool_parser", agent.tool_parser, list(TOOL_PARSERS), "or module:function")

@@ -51,13 +51,23 @@ class Collector:
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
         tools = tools_of(cfg)
         self.toolbox = Toolbox(tools, cfg) if tools else None
+        self.by_domain: dict[str, Toolbox] = {}  # of the agent `domain`, made when a task needs them
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
 
     async def close(self) -> None:
         """End what the tools hold: servers, sandboxes, instances."""
-        if self.toolbox is not None:
-            await self.toolbox.close()
+        for toolbox in (self.toolbox, *self.by_domain.values()):
+            if toolbox is not None:
+                await toolbox.close()
+
+    def _toolbox(self, task: Task) -> Toolbox | None:
+        """The tools of a task."""
+        if self.cfg.agent.agent_type != "domain" or self.toolbox is not None:
+            return self.toolbox
+        if task.source not in self.by_domain:
+            self.by_domain[task.source] = Toolbox(tools_of(self.cfg, task.source), self.cfg)
+        return self.by_domain[task.source]
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
@@ -117,16 +127,17 @@ class Collector:
     @asynccontextmanager
     async def _tools(self, task: Task, session: Session) -> AsyncIterator[None]:
         """The session's tools, open while its agent runs and released however it ends."""
-        if self.toolbox is None:
+        toolbox = self._toolbox(task)
+        if toolbox is None:
             yield
             return
         async with AsyncExitStack() as stack:
             try:
-                opened = await stack.enter_async_context(self.toolbox.open(task, session.trajectory))
+                opened = await stack.enter_async_context(toolbox.open(task, session.trajectory))
             except Exception as error:
                 session.tools_error = error
                 raise
-            session.tools = SessionTools(self.toolbox.schemas, opened, session.trajectory)
+            session.tools = SessionTools(toolbox.schemas, opened, session.trajectory)
             try:
                 yield
             finally:
@@ -139,7 +150,7 @@ class Collector:
     def _add_tool_reward(self, trajectory: Trajectory) -> None:
         """What tools gave for their use comes on top of the reward."""
         score, gained = trajectory.score, trajectory.tool_reward
-        if self.toolbox is not None and score is not None:
+        if (self.toolbox is not None or self.by_domain) and score is not None:
             trajectory.score = as_score(
                 replace(
                     score,

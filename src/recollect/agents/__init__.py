@@ -3,7 +3,7 @@
 from recollect.agents.baselines import concat, rag
 from recollect.agents.chat import chat
 from recollect.agents.code import code
-from recollect.agents.domain import DOMAIN_AGENTS
+from recollect.agents.domain import DOMAIN_AGENTS, domain
 from recollect.agents.hf import hf
 from recollect.agents.react import react
 from recollect.agents.recurrent import recurrent
@@ -18,6 +18,7 @@ AGENTS = {
     "code": code,
     "search_r1": search_r1,
     **DOMAIN_AGENTS,
+    "domain": domain,
     "tool_memory": tool_memory,
     "concat": concat,
     "rag": rag,

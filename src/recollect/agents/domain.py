@@ -40,3 +40,8 @@ async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str
 
 
 DOMAIN_AGENTS = {name: agent_of(domain) for name, domain in DOMAINS.items()}
+
+
+async def domain(task: Task, session: Session, cfg: Config) -> str:
+    """The agent of the domain that the task's source names: tasks of several domains in one run."""
+    return await DOMAIN_AGENTS[task.source](task, session, cfg)

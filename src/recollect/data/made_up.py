@@ -6,7 +6,7 @@ sloppy agent (`sft.data=sloppy`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -54,6 +54,20 @@ MADE_UP = {
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
     **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
 }
+
+
+def _mixed(names: Sequence[str]) -> MadeUp:
+    """Tasks of several domains in turn; the agent `domain` tells them apart by their source."""
+    pick = lambda index: MADE_UP[names[index % len(names)]]
+    experts = {name: expert_of(name) for name in names}
+    return MadeUp(
+        lambda cfg, step, index: pick(index).train(cfg, step, index),
+        lambda cfg, multiple, index: pick(index).held_out(cfg, multiple, index // len(names)),
+        player=lambda task, trajectory: experts[task.source](task, trajectory),
+    )
+
+
+MADE_UP["domains"] = _mixed(("mhqa", "video", "math"))
 
 
 def expert_policy(family: MadeUp, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:

@@ -12,16 +12,19 @@ from recollect.domains.swe import SWE
 from recollect.domains.tau import TAU
 from recollect.domains.video import VIDEO
 from recollect.tools.base import Tool
-from recollect.types import Task, Trajectory
+from recollect.types import BadInput, Task, Trajectory
 
 DOMAINS: dict[str, Domain] = {d.name: d for d in (MHQA, VIDEO, MATH, SWE, TAU)}
 
 
-def tools_of(cfg: Config) -> list[str | Tool]:
-    """The tools of a run: those that it names, or those of its domain."""
+def tools_of(cfg: Config, source: str = "") -> list[str | Tool]:
+    """The tools of a run: those that it names, or those of its domain, which the agent `domain` takes from the task."""
     if cfg.agent.tools:
         return list(cfg.agent.tools)
-    domain = DOMAINS.get(cfg.agent.agent_type)
+    name = source if cfg.agent.agent_type == "domain" else cfg.agent.agent_type
+    domain = DOMAINS.get(name)
+    if cfg.agent.agent_type == "domain" and source and domain is None:
+        raise BadInput(f"agent.agent_type=domain: a task of the source {source}; known are {', '.join(DOMAINS)}")
     return domain.tools(cfg) if domain else []
 
 
