@@ -23,7 +23,10 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
         "recollect.memory",
     ],
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
-    ["recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run", "recollect.serve"],
+    [
+        *("recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run", "recollect.serve"),
+        "recollect.pipeline",
+    ],
     ["recollect.cli", "recollect.__main__"],
 ]
 

@@ -161,6 +161,34 @@ def sft(
     return None
 
 
+@app.command()
+def pipeline(
+    config: Annotated[str | None, typer.Argument(help="A YAML file; without one, the embedded example.")] = None,
+    mode: Annotated[str, typer.Option(help="sft, rl or both.")] = "both",
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", help="Leave a stage out; `--skip-generate` is `--skip generate`.")
+    ] = None,
+    evaluate: Annotated[
+        bool | None, typer.Option("--evaluate/--no-evaluate", help="Measure every model on held-out tasks at the end.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="The folder to write to; default: as in the file.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """The whole road: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are passed over.
+
+    recollect pipeline
+    recollect pipeline mine.yaml --mode both --evaluate
+    """
+    from recollect.console import Console
+    from recollect.pipeline.command import run_pipeline
+
+    report = run_pipeline(config, mode, skip or [], evaluate, out, Console(quiet))
+    if quiet:
+        print(json.dumps(report))
+
+
 @app.command(name="eval")
 def evaluate(
     given: Annotated[
@@ -171,6 +199,14 @@ def evaluate(
         ),
     ] = None,
     role: Roles = None,
+    model: Annotated[str | None, typer.Option("--model", "--model_path", help="The same as the first word.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", "--test_data", help="A file of tasks or conversations: metrics.json in OUT, with a card."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="With --data: attempt every task so many times, each with a seed.")] = 1,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write OUT.json, OUT.md and OUT.png; default: eval/ of the run.")
     ] = None,
@@ -184,20 +220,27 @@ def evaluate(
     recollect eval runs/recollect/needle --baseline concat --baseline rag
     recollect eval DIR data.val_files=FILE --out results/dev
     recollect eval --role memory=DIR --role qa=http://localhost:8000/v1
+    recollect eval --model DIR --data FILE.jsonl --seeds 3
 
     Run the command again after an interruption and it goes on with the items that are missing.
     """
     from recollect.compose import recipe_names
     from recollect.console import Console
     from recollect.eval.actors import named
-    from recollect.eval.command import run_evaluation
 
     settings = list(given or [])
     is_named = bool(settings) and "=" not in settings[0] and not (role and settings[0] in recipe_names())
-    checkpoint = settings.pop(0) if is_named else None
+    checkpoint = model or (settings.pop(0) if is_named else None)
     if checkpoint is None and not role:
         raise BadInput("name a checkpoint, or who plays each role: --role memory=DIR --role qa=DIR_OR_URL")
-    run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
+    if data and checkpoint is not None:
+        from recollect.eval.seeds import run_seeds
+
+        result = run_seeds(checkpoint, data, seeds, settings, out, Console(quiet))
+        return print(json.dumps(result)) if quiet else None
+    from recollect.eval.command import run_evaluation
+
+    return run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
 
 
 @app.command()
@@ -444,7 +487,7 @@ def recipes() -> None:
 def main() -> None:
     """Run the command line, turning errors into one line and an exit code."""
     try:
-        app(standalone_mode=False)
+        app(_spelt_out(sys.argv[1:]), standalone_mode=False)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -453,6 +496,14 @@ def main() -> None:
         _fail(str(error), 2)
     except Exception as error:
         _handle(error)
+
+
+def _spelt_out(words: list[str]) -> list[str]:
+    """A command's words with `--skip-STAGE` as `--skip STAGE`."""
+    if words[:1] != ["pipeline"]:
+        return words
+    split = (["--skip", w.removeprefix("--skip-")] if w.startswith("--skip-") else [w] for w in words)
+    return [word for pair in split for word in pair]
 
 
 def _handle(error: Exception) -> None:

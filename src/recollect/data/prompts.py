@@ -14,7 +14,14 @@ from recollect.data.columns import messages_of
 from recollect.domains import DOMAIN_AGENT_NAMES
 from recollect.types import BadInput, Message, Task
 
-CONVERSING = ("chat", "hf", "react", "code", "search_r1", *DOMAIN_AGENT_NAMES)  # agents whose first prompt is the question
+CONVERSING = (
+    "chat",
+    "hf",
+    "react",
+    "code",
+    "search_r1",
+    *DOMAIN_AGENT_NAMES,
+)  # agents whose first prompt is the question
 
 
 def first_messages(task: Task, cfg: Config) -> list[Message]:

@@ -103,3 +103,34 @@ def length_curves(path: Path, curves: dict[str, list[dict[str, Any]]], trained: 
     if len(curves) > 1:
         axes.legend(frameon=False, loc="best")
     _save(figure, path)
+
+
+PHASES = {"base": ("base", GREY), "sft": ("SFT", ORANGE), "rl": ("RL", BLUE)}
+
+
+def success_bars(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Success after every phase, domain by domain, with 95 % intervals."""
+    figure, axes = _figure(1.6 + 1.9 * len(found), 3.6)
+    width = 0.26
+    for i, (phase, (name, colour)) in enumerate(PHASES.items()):
+        places = [d + (i - 1) * width for d, rows in enumerate(found.values()) if phase in rows]
+        rows = [rows[phase] for rows in found.values() if phase in rows]
+        heights = [r["accuracy"] for r in rows]
+        below, above = [r["accuracy"] - r["low"] for r in rows], [r["high"] - r["accuracy"] for r in rows]
+        axes.bar(places, heights, width * 0.92, color=colour, label=name, yerr=[below, above], ecolor="#6b7280")
+        for x, r in zip(places, rows, strict=True):
+            axes.annotate(f"{r['accuracy']:.2f}", (x, r["high"] + 0.015), ha="center", color=INK, fontsize=8)
+    axes.set_xticks(range(len(found)), list(found))
+    axes.set(ylim=(0, 1.22), ylabel="success", title="Success on held-out tasks")
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    axes.legend(frameon=False, loc="upper left", ncols=3, fontsize=8)
+    _save(figure, path)
+
+
+def curve(path: Path, steps: Sequence[int], values: Sequence[float], texts: tuple[str, str, str]) -> None:
+    """One quantity over training; ``texts``: what the axes are, and the title."""
+    figure, axes = _figure(5.2, 3.2)
+    axes.plot(steps, values, color=BLUE, linewidth=2)
+    axes.set(xlabel=texts[0], ylabel=texts[1], title=texts[2])
+    axes.set_ylim(bottom=0)
+    _save(figure, path)

@@ -20,6 +20,7 @@ from recollect.train import checkpoint
 from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
 from recollect.train.sft.loss import token_losses
+from recollect.train.sft.measure import token_scores
 from recollect.train.sft.sources import batches_of
 from recollect.types import Sample
 
@@ -120,23 +121,15 @@ class Supervised:
         """Loss and token accuracy on held-out conversations, logged; empty when there are none."""
         if not self.held_out:
             return {}
-        start, tally = time.monotonic(), Tally()
-        batch = Batch.of(self.held_out)
+        start = time.monotonic()
         tokens = self.cfg.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu
-        packs = batch.packs(range(len(batch.sequences)), tokens, share=self.share)
-
-        def found(model: Any, part: Packed) -> torch.Tensor:
-            losses, right = token_losses(model, part)
-            tally.right += float(right[part.entry_target].sum())
-            return losses
-
-        losses = self.learner.measure(packs, batch.entries, found)
-        row = {"val/loss": float(losses.mean()), "val/token_accuracy": tally.right / batch.entries}
+        _, losses, hits = token_scores(self.learner, self.held_out, tokens, self.share)
+        row = {"val/loss": float(losses.mean()), "val/token_accuracy": float(hits.mean())}
         self.run.log({"phase": "sft", "step": step, **row, "time/eval": time.monotonic() - start})
         name = "before" if step == 0 else f"after {step}"
         self.console.say(
             f"held-out conversations {name}: loss {row['val/loss']:.4f}, "
-            f"token accuracy {row['val/token_accuracy']:.3f} ({len(batch.sequences)} sequences)"
+            f"token accuracy {row['val/token_accuracy']:.3f} ({len(self.held_out)} sequences)"
         )
         return row
 

@@ -60,16 +60,22 @@ def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading)
     stored = path.is_dir() or path.name.endswith(STORED)
     for place, row in trajectory_rows([str(path)]) if stored else read_rows(path):
         reading.rows += 1
-        if "turns" in row or "reward" in row:
-            reward = row.get("reward")
-            if reward is None or reward < limits.min_reward:
-                reading.low += 1
-                continue
+        if _too_low(row, limits.min_reward):
+            reading.low += 1
+            continue
         if "turns" in row:
             yield place, trajectory_samples(as_trajectory(row), reading.rows, 0, supervised=True)
         else:
             ids, mask = tokenise(read_conversation(row, place), renderer)
             yield place, [Sample(ids, mask, [0.0] * len(ids), reading.rows, 0)]
+
+
+def _too_low(row: dict[str, Any], least: float) -> bool:
+    """Whether a row's reward keeps it out. A stored trajectory without one has failed; a conversation need not."""
+    reward = row.get("reward")
+    if reward is None:
+        return "turns" in row or ("reward" in row and least > 0)
+    return bool(reward < least)
 
 
 def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:

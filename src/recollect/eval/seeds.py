@@ -1,0 +1,109 @@
+"""`recollect eval --model DIR --data FILE --seeds N`: a model on a file, several times, with a card to repeat it by.
+
+A file of tasks is attempted by the agent: success of every seed, and over all of them with a 95 % interval over tasks. A
+file of conversations, such as one of `recollect sft-data`, is predicted: loss and token accuracy, the same for any seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.console import Console
+from recollect.data.tasks import held_out
+from recollect.eval.accuracy import mean_score, of_scores
+from recollect.eval.card import card
+from recollect.eval.command import build_policy, config_of, find_checkpoint
+from recollect.eval.evaluate import evaluate
+from recollect.models.load import context_window
+from recollect.rollout import Collector
+from recollect.run import write_atomic
+from recollect.train.setup import build_learner
+from recollect.train.sft.measure import conversation_scores
+from recollect.train.sft.read import holds_conversations, read_samples
+from recollect.train.sft.sources import limits_of
+from recollect.types import BadInput, Group
+
+
+def run_seeds(
+    model: str, data: Sequence[str], seeds: int, settings: list[str], out: Path | None, console: Console
+) -> dict[str, Any]:
+    """Measure, write metrics.json and card.json, and return the metrics."""
+    if seeds < 1:
+        raise BadInput(f"--seeds {seeds} must be at least 1")
+    path, run = find_checkpoint(model)
+    files = f"data.val_files=[{','.join(data)}]"
+    cfg = config_of(run, [*settings, files])
+    numbers = [cfg.trainer.seed + i for i in range(seeds)]
+    if holds_conversations(cfg.data.val_files):
+        result = _predicted(cfg, path)
+    else:
+        result = _attempted(cfg, path, numbers, console)
+    result = {"model": path, "data": list(data), "seeds": numbers, **result}
+    place = out or Path("runs") / "eval" / f"{Path(path).name}-{Path(data[0]).stem}"
+    place.mkdir(parents=True, exist_ok=True)
+    result["card"] = card(cfg, path, data, numbers)
+    write_atomic(place / "metrics.json", json.dumps(result, indent=2) + "\n")
+    for name, row in result["metrics"].items():
+        console.say(f"{name}: {row['mean']:.4f} (95 % {row['low']:.4f}–{row['high']:.4f}, n = {row['n']})")
+    console.say(f"results: {place / 'metrics.json'}")
+    return result
+
+
+def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -> dict[str, Any]:
+    """Success of an agent that samples anew for every seed."""
+    cfg = deepcopy(cfg)
+    if len(seeds) > 1 and not cfg.actor_rollout_ref.rollout.val_kwargs.do_sample:
+        cfg.actor_rollout_ref.rollout.val_kwargs.do_sample = True
+        console.say("several seeds: replies are sampled (val_kwargs.temperature), not greedy")
+    tasks = held_out(cfg)
+    roles = build_policy(cfg, path, max((t.question for t in tasks), key=len))
+    runs: list[list[Group]] = []
+    with console.progress("held-out tasks", len(tasks) * len(seeds)) as advance:
+        for seed in seeds:
+            cfg.trainer.seed = seed
+            collector = Collector(cfg, roles, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None)
+            try:
+                runs.append(evaluate(collector, tasks, "val"))
+            finally:
+                asyncio.run(collector.close())
+    sources = dict.fromkeys(t.source for t in tasks)
+    metrics = {"accuracy": over_seeds(runs)}
+    if len(sources) > 1:
+        metrics |= {f"accuracy/{s}": over_seeds([[g for g in r if g.task.source == s] for r in runs]) for s in sources}
+    failures = sum(t.failure is not None for groups in runs for g in groups for t in g.trajectories)
+    return {"kind": "tasks", "metrics": metrics, "failures": failures}
+
+
+def over_seeds(runs: Sequence[Sequence[Group]]) -> dict[str, Any]:
+    """The mean over tasks of their means over seeds, its interval, and every seed's own rate."""
+    scores = [[mean_score(g.trajectories) for g in groups] for groups in runs]
+    found = of_scores([statistics.fmean(task) for task in zip(*scores, strict=True)])
+    each = [statistics.fmean(row) for row in scores]
+    spread = statistics.stdev(each) if len(each) > 1 else 0.0
+    return {"mean": found.accuracy, "low": found.low, "high": found.high, "n": found.n, "seeds": each, "std": spread}
+
+
+def _predicted(cfg: Config, path: str) -> dict[str, Any]:
+    """Loss and token accuracy of a model on conversations."""
+    cfg = deepcopy(cfg)
+    cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.model.lora_rank = path, 0
+    learner, tokenizer = build_learner(cfg, cfg.sft.optim, 1)
+    limits = limits_of(cfg, context_window(learner.model.config))
+    samples = read_samples(cfg.data.val_files, Renderer(tokenizer), limits).samples
+    if not samples:
+        raise BadInput(f"nothing to measure on in {', '.join(cfg.data.val_files)}")
+    rows = conversation_scores(learner, samples, cfg.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu)
+    metrics = {}
+    for name, values in (("loss", [r[0] for r in rows]), ("token_accuracy", [r[1] for r in rows])):
+        mean = statistics.fmean(values)
+        half = 1.96 * (statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0)
+        metrics[name] = {"mean": mean, "low": mean - half, "high": mean + half, "n": len(values)}
+    return {"kind": "conversations", "metrics": metrics}

@@ -1,0 +1,1 @@
+"""The whole road from one YAML: generate, convert, reward, sft-data, SFT, RL, evaluate, report."""

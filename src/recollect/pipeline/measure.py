@@ -1,0 +1,32 @@
+"""How often a model solves held-out tasks, domain by domain."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from recollect.console import Console
+from recollect.eval.command import build_policy, find_checkpoint
+from recollect.eval.evaluate import by_source, val_sampling
+from recollect.pipeline.plan import Plan
+from recollect.pipeline.tasks import test_tasks
+from recollect.rollout import Collector
+
+
+def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, dict[str, float]]:
+    """domain → success rate with its interval and the number of tasks."""
+    cfg = plan.config({})
+    tasks = test_tasks(plan, cfg)
+    path, _ = find_checkpoint(model)
+    collector = Collector(cfg, build_policy(cfg, path, max((t.question for t in tasks), key=len)))
+
+    async def work() -> Any:
+        try:
+            return await collector.collect(tasks, 1, val_sampling(cfg), "test")
+        finally:
+            await collector.close()
+
+    with console.progress(f"{title}: held-out tasks", len(tasks)) as advance:
+        collector.on_done = lambda trajectory: advance("", 1)
+        groups = asyncio.run(work())
+    return {domain: found.row() for domain, found in by_source(groups).items()}

@@ -1,0 +1,111 @@
+"""What a pipeline is asked to do: one YAML file, checked before anything runs. `example.yaml` is the embedded one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recollect.compose import compose
+from recollect.config import Config
+from recollect.domains import DOMAIN_NAMES
+from recollect.types import BadInput
+
+EXAMPLE = "example"
+MODES = ("sft", "rl", "both")
+
+
+@dataclass
+class Questions:
+    """The tasks of one domain: how many made-up ones, or a data file."""
+
+    questions: int | str = 100  # to generate trajectories with, and to reinforce on
+    test: int | str = 64  # held out, to evaluate on
+
+
+@dataclass
+class Plan:
+    """The settings of a pipeline. ``settings`` are keys of recollect for all stages; `sft` and `rl` add their own."""
+
+    out: str = "runs/recollect/pipeline"  # the folder that everything is written to
+    model: str = "tiny"  # the model to start from
+    agents: dict[str, Questions] = field(default_factory=dict)  # domain → its tasks
+    policy: str = "expert"  # who generates: expert (scripted), or a model
+    samples: int = 1  # trajectories for each question
+    weights: str | None = None  # a file of reward weights
+    templates: str | None = None  # a file of sft-data's templates
+    min_reward: float = 0.0  # trajectories to imitate: those of at least this reward
+    val_ratio: float = 0.05  # share of tasks whose conversations measure SFT
+    rl_min_reward: float = 0.0  # tasks to reinforce: those with a trajectory of at least this reward
+    settings: dict[str, Any] = field(default_factory=dict)
+    sft: dict[str, Any] = field(default_factory=dict)
+    rl: dict[str, Any] = field(default_factory=dict)
+
+    def config(self, stage: dict[str, Any], *overrides: str) -> Config:
+        """The configuration of a stage."""
+        tree = _merged(_merged({"agent": {"agent_type": "domain", "reward_name": "success"}}, self.settings), stage)
+        return compose(None, [f"actor_rollout_ref.model.path={self.model}", *overrides], base=tree)
+
+
+def read_plan(name: str | None) -> Plan:
+    """The plan of a YAML file, or the embedded example."""
+    if name is None or name == EXAMPLE:
+        text, place = (resources.files("recollect") / "pipeline" / "example.yaml").read_text(), EXAMPLE
+    else:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise BadInput(f"no pipeline at {name}: a YAML file, or nothing for the embedded example")
+        text, place = path.read_text(errors="replace"), name
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInput(f"{place} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise BadInput(f"{place}: a pipeline is a mapping of keys")
+    tree.pop("description", None)
+    return _checked(tree, place)
+
+
+def _checked(tree: dict[str, Any], place: str) -> Plan:
+    known = [f.name for f in fields(Plan)]
+    for key in tree:
+        if key not in known:
+            raise BadInput(f"{place}: {key} is unknown; known: {', '.join(known)}")
+    agents = tree.get("agents")
+    if not isinstance(agents, dict) or not agents:
+        raise BadInput(f"{place}: agents names the domains and their questions, for example agents: {{mhqa: {{}}}}")
+    made = {}
+    for domain, row in agents.items():
+        if domain not in DOMAIN_NAMES:
+            raise BadInput(f"{place}: agents.{domain} is no domain; known: {', '.join(DOMAIN_NAMES)}")
+        made[domain] = _questions(row or {}, f"{place}: agents.{domain}")
+    for name in ("settings", "sft", "rl"):
+        if not isinstance(tree.get(name) or {}, dict):
+            raise BadInput(f"{place}: {name} is a mapping of recollect's keys")
+        tree[name] = tree.get(name) or {}
+    plan = Plan(**{**tree, "agents": made})
+    for stage in ({}, plan.sft, plan.rl):
+        plan.config(stage)  # a key that does not exist is refused now, not after an hour
+    return plan
+
+
+def _questions(row: Any, place: str) -> Questions:
+    if not isinstance(row, dict) or not row.keys() <= {"questions", "test"}:
+        raise BadInput(f"{place} has questions and test: a number of made-up tasks, or a data file")
+    found = Questions(**row)
+    for value in (found.questions, found.test):
+        if isinstance(value, bool) or not isinstance(value, int | str) or (isinstance(value, int) and value < 1):
+            raise BadInput(f"{place}: {value} is neither a positive number of tasks nor a file")
+    return found
+
+
+def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Two trees; the second has the last word."""
+    out = dict(base)
+    for key, value in more.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = _merged(out[key], value) if both else value
+    return out

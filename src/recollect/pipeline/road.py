@@ -1,0 +1,73 @@
+"""Going the road: stage after stage, those that are complete passed over, and a report at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from recollect.console import Console
+from recollect.pipeline.plan import MODES, Plan
+from recollect.pipeline.report import write_report
+from recollect.pipeline.stages import NEEDS, READS, STAGES, Place
+from recollect.run import dump, remove_tree, write_atomic
+from recollect.types import BadInput
+
+FOLDERS = {
+    "sft": "sft",
+    "rl": "rl",
+}  # run directories, which refuse other settings: a stage that is done anew drops them
+
+
+def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
+    """The stages to go through."""
+    if mode not in MODES:
+        raise BadInput(f"--mode {mode}: known are {', '.join(MODES)}")
+    left_out = {"sft": {"rl"}, "rl": {"sft-data", "sft"}, "both": set()}[mode] | set(skip)
+    return [s for s in STAGES if s not in left_out and (evaluate or s != "evaluate")]
+
+
+def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
+    """Do what is left of the stages and write the report."""
+    place = Place(Path(plan.out).expanduser())
+    place.out.mkdir(parents=True, exist_ok=True)
+    records: dict[str, Any] = {}
+    for name in STAGES:
+        mark = place.out / "stages" / f"{name}.json"
+        key, before = _key(plan, name, records), _read(mark)
+        if name not in names:
+            if before is not None:
+                records[name] = before
+            continue
+        if before is not None and before["key"] == key:
+            console.say(f"{name}: complete, passed over")
+            records[name] = before
+            continue
+        if before is not None and name in FOLDERS:
+            remove_tree(place.out / FOLDERS[name])
+        console.say(f"── {name}")
+        start = time.monotonic()
+        made = STAGES[name](plan, place, console)
+        records[name] = {"key": key, "seconds": round(time.monotonic() - start, 1), "made": made}
+        mark.parent.mkdir(exist_ok=True)
+        write_atomic(mark, dump(records[name], indent=2) + "\n")
+    return write_report(plan, place.out, records)
+
+
+def _key(plan: Plan, name: str, records: dict[str, Any]) -> str:
+    """A fingerprint of everything that a stage's result depends on."""
+    tree = asdict(plan)
+    own = {k: tree[k] for k in READS[name]}
+    before = [records.get(n, {}).get("key") for n in NEEDS[name]]
+    return hashlib.sha256(json.dumps([name, own, before], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,39 @@
+"""What a model says about conversations that it has not seen: loss and token accuracy of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.algos.batch import Batch
+from recollect.algos.packed import Packed
+from recollect.train.learner import Learner
+from recollect.train.sft.loss import token_losses
+from recollect.types import Sample
+
+
+def token_scores(
+    learner: Learner, samples: Sequence[Sample], budget: int, share: bool = True
+) -> tuple[Batch, np.ndarray, np.ndarray]:
+    """(the batch, loss of every trained token, whether it would have been the first choice)."""
+    batch = Batch.of(samples)
+    hits = torch.zeros(batch.entries, device=learner.device)
+
+    def found(model: Any, part: Packed) -> torch.Tensor:
+        losses, right = token_losses(model, part)
+        hits[part.entry] = right[part.entry_target].float()
+        return losses
+
+    packs = batch.packs(range(len(batch.sequences)), budget, share=share)
+    return batch, learner.measure(packs, batch.entries, found).cpu().numpy(), hits.cpu().numpy()
+
+
+def conversation_scores(learner: Learner, samples: Sequence[Sample], budget: int) -> list[tuple[float, float]]:
+    """(mean loss, token accuracy) of every sequence."""
+    batch, losses, hits = token_scores(learner, samples, budget)
+    ends = [*batch.offsets[1:].tolist(), batch.entries]
+    spans = zip(batch.offsets.tolist(), ends, strict=True)
+    return [(float(losses[a:b].mean()), float(hits[a:b].mean())) for a, b in spans]
