@@ -1,7 +1,7 @@
 """`recollect eval --model DIR --data FILE --seeds N`: a model on a file, several times, with a card to repeat it by.
 
-A file of tasks is attempted by the agent: success of every seed, and over all of them with a 95 % interval over tasks. A
-file of conversations, such as one of `recollect sft-data`, is predicted: loss and token accuracy, the same for any seed.
+A file of tasks is attempted by the agent: success of every seed, and of all of them with a 95 % interval over tasks. A
+file of conversations, such as one of `recollect sft-data`, is predicted: loss and token accuracy, equal for any seed.
 """
 
 from __future__ import annotations

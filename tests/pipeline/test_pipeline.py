@@ -1,0 +1,99 @@
+"""The whole road in small: every stage, passed over when complete, done again when what it depends on changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recollect.console import Console
+from recollect.pipeline.plan import Plan, read_plan
+from recollect.pipeline.road import travel, wanted
+from recollect.pipeline.stages import STAGES
+from recollect.types import BadInput
+
+
+def small(tmp_path: Path, model: Path, **more: Any) -> Plan:
+    tree: dict[str, Any] = {
+        "out": str(tmp_path / "out"),
+        "model": str(model),
+        "agents": {"mhqa": {"questions": 6, "test": 2}, "video": {"questions": 6, "test": 2}},
+        "settings": {
+            "agent": {"system_prompt": "act", "max_turns": 3},
+            "data": {"max_response_length": 6, "max_prompt_length": 256},
+            "trainer": {"threads": 1},
+        },
+        "sft": {"sft": {"steps": 2, "batch_size": 4}},
+        "rl": {
+            "trainer": {"total_training_steps": 1},
+            "data": {"train_batch_size": 4},
+            "actor_rollout_ref": {"rollout": {"n": 2}},
+        },
+        **more,
+    }
+    path = tmp_path / "plan.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return read_plan(str(path))
+
+
+def test_all_stages_once_and_those_that_changed_again(tmp_path: Path, small_model: Path) -> None:
+    plan, every = small(tmp_path, small_model), list(STAGES)
+    report = travel(plan, every, Console(True))
+    assert list(report["seconds"]) == every
+    assert {d: (r["n"], set(r)) for d, r in report["domains"].items()} == dict.fromkeys(
+        ("mhqa", "video"), (2, {"base", "sft", "rl", "n"})
+    )
+    assert all(r[p] is not None for r in report["domains"].values() for p in ("base", "sft", "rl"))
+    out = tmp_path / "out"
+    assert json.loads((out / "report.json").read_text()) == report
+    assert "| mhqa |" in (out / "report.md").read_text()
+    assert sorted(p.name for p in (out / "plots").iterdir()) == ["rl_reward.png", "sft_loss.png", "success.png"]
+    marks = {p.name: p.stat().st_mtime_ns for p in (out / "stages").iterdir()}
+    assert travel(plan, every, Console(True)) == report
+    assert marks == {p.name: p.stat().st_mtime_ns for p in (out / "stages").iterdir()}
+    plan.rl["trainer"]["total_training_steps"] = 2
+    travel(plan, every, Console(True))
+    again = {p.name for p in (out / "stages").iterdir() if p.stat().st_mtime_ns != marks[p.name]}
+    assert again == {"rl.json", "evaluate.json"}
+    assert (out / "rl" / "checkpoints" / "step-2").is_dir()
+
+
+def test_modes_and_skipped_stages() -> None:
+    assert wanted("both", [], True) == list(STAGES)
+    assert wanted("sft", ["generate"], False) == ["convert", "reward", "sft-data", "sft"]
+    assert wanted("rl", [], True) == ["generate", "convert", "reward", "rl", "evaluate"]
+    with pytest.raises(BadInput, match="--mode dpo"):
+        wanted("dpo", [], False)
+
+
+def test_a_stage_whose_input_is_missing_says_so(tmp_path: Path, small_model: Path) -> None:
+    with pytest.raises(BadInput, match="the stage generate has not been run"):
+        travel(small(tmp_path, small_model), ["convert"], Console(True))
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"colour": 1}, "colour is unknown"),
+    ({"agents": {}}, "agents names the domains"),
+    ({"agents": {"chess": {}}}, r"agents\.chess is no domain"),
+    ({"agents": {"mhqa": {"questions": 0}}}, "neither a positive number"),
+    ({"agents": {"mhqa": {"question": 3}}}, "has questions and test"),
+    ({"settings": {"agent": {"max_turn": 3}}}, r"agent\.max_turn"),
+    ({"rl": [1]}, "rl is a mapping"),
+]
+
+
+@pytest.mark.parametrize(("more", "message"), BAD)
+def test_bad_plans_are_refused_before_anything_runs(
+    tmp_path: Path, small_model: Path, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        small(tmp_path, small_model, **more)
+
+
+def test_the_embedded_example_is_read() -> None:
+    assert list(read_plan(None).agents) == ["mhqa", "video", "math"]
+    with pytest.raises(BadInput, match="no pipeline at"):
+        read_plan("nowhere.yaml")
