@@ -65,9 +65,13 @@ class Collector:
         """The tools of a task."""
         if self.cfg.agent.agent_type != "domain" or self.toolbox is not None:
             return self.toolbox
-        if task.source not in self.by_domain:
-            self.by_domain[task.source] = Toolbox(tools_of(self.cfg, task.source), self.cfg)
-        return self.by_domain[task.source]
+        return self.toolbox_of(task.source)
+
+    def toolbox_of(self, domain: str) -> Toolbox:
+        """The tools of a domain."""
+        if domain not in self.by_domain:
+            self.by_domain[domain] = Toolbox(tools_of(self.cfg, domain), self.cfg)
+        return self.by_domain[domain]
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""

@@ -25,6 +25,15 @@ def is_trajectory(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("turns"), list) or ("actions" in row and "question" in row)
 
 
+def turns_of(row: Mapping[str, Any]) -> list[Row] | None:
+    """The turns of a stored attempt, with ids; unified ones keep them in their metadata. None: it has none."""
+    about = row.get("metadata")
+    for turns in (row.get("turns"), about.get("turns") if isinstance(about, Mapping) else None):
+        if isinstance(turns, list) and all(isinstance(t, Mapping) and "ids" in t for t in turns):
+            return turns
+    return None
+
+
 def trajectory_rows(paths: Sequence[str]) -> Iterator[tuple[str, Row]]:
     """(place, row) of every stored trajectory."""
     for name in expand(paths):
@@ -101,7 +110,7 @@ def _seed(row: Row, reward: float) -> Row:
         answers = row.get("final_answer")
     return {
         **{k: v for k, v in kept.items() if k not in ("answers", "golden_answers")},
-        "id": str(row.get("task_id", "")),
+        "id": str(about.get("task_id") or row.get("task_id", "")),
         "question": row["question"],
         "answer": [answers] if isinstance(answers, str) else list(answers or []),
         "data_source": str(row.get("domain") or row.get("source") or "default"),

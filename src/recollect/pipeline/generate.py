@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat import Renderer
+from recollect.chat.schemas import as_list
 from recollect.config import Config
 from recollect.console import Console
 from recollect.data.made_up import MADE_UP, expert_policy
@@ -40,7 +41,7 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
                 part = tasks[start : start + AT_ONCE]
                 groups = await collector.collect(part, plan.samples, sampling, "generate")
                 for group in groups:
-                    about = {"task": _kept(group.task), "system": cfg.agent.system_prompt or ""}
+                    about = {"task": _kept(group.task), "system": _system(cfg, domain, collector)}
                     about["asked"] = DOMAINS[domain].ask(group.task)
                     lines.extend(dump({**row, **about}) for row in trajectory_rows([group]))
                 advance("", len(part))
@@ -62,6 +63,13 @@ def policy(plan: Plan, cfg: Config, domain: str, tasks: list[Task]) -> dict[str,
     expert = expert_policy(MADE_UP[domain], renderer)
     assert expert is not None, "every domain has an expert"
     return {"*": Binding(expert, renderer)}
+
+
+def _system(cfg: Config, domain: str, collector: Collector) -> str:
+    """The system message that the agent was shown."""
+    given = cfg.agent.system_prompt
+    text = DOMAINS[domain].prompt if given is None else given
+    return text.replace("{tools}", as_list(collector.toolbox_of(domain).schemas))
 
 
 def _kept(task: Task) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
-from recollect.chat.conversation import is_conversation, read_conversation, tokenise
 from recollect.config import Config
-from recollect.data.seeds import trajectory_rows
+from recollect.data.seeds import trajectory_rows, turns_of
 from recollect.train.gather import Gathered
+from recollect.train.sft.read import can_be_said, row_samples
 from recollect.train.sft.stored import StoredBatches
 from recollect.train.stored import as_trajectory, is_sampled
 from recollect.types import BadInput, Group, Sample, Task, Trajectory
@@ -39,12 +38,12 @@ def read_offline(cfg: Config, say: Callable[[str], None]) -> Stored:
         if row.get("reward") is None or row.get("failure"):
             stored.unused += 1
             continue
-        attempt = as_trajectory(row) if isinstance(row.get("turns"), list) else None
+        attempt = as_trajectory(row) if turns_of(row) is not None else None
         if attempt is not None and is_sampled(attempt):
-            key = (place.rpartition(",")[0], str(row["task_id"]))
+            key = (place.rpartition(",")[0], str(row["task_id"]).partition("#")[0])
             task = Task(key[1], str(row.get("question", "")), None, tuple(row.get("answers") or ()), _source(row))
             groups.setdefault(key, Group(task, [])).trajectories.append(attempt)
-        elif row["reward"] >= cfg.sft.min_reward and (attempt is not None or is_conversation(row)):
+        elif row["reward"] >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
             stored.imitated.append(row)
         else:
             stored.unused += 1
@@ -80,11 +79,7 @@ def imitation(cfg: Config, stored: Stored, renderer: Renderer) -> StoredBatches:
     """The batches of SFT."""
     samples: list[Sample] = []
     for i, row in enumerate(stored.imitated):
-        if isinstance(row.get("turns"), list):
-            samples += trajectory_samples(as_trajectory(row), i, 0, supervised=True)
-        else:
-            ids, mask = tokenise(read_conversation(row, str(row.get("task_id", i))), renderer)
-            samples.append(Sample(ids, mask, [0.0] * len(ids), i, 0))
+        samples += row_samples(row, str(row.get("task_id", i)), i, renderer)
     return StoredBatches(samples, cfg.sft.batch_size, cfg.trainer.seed)
 
 

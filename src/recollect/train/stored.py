@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from recollect.data.seeds import turns_of
 from recollect.types import Completion, Score, Trajectory, Turn
 
 
 def as_trajectory(row: dict[str, Any]) -> Trajectory:
     """An attempt as it was, with the ids that were sampled and, where they were kept, their log-probabilities."""
-    made = Trajectory(str(row["task_id"]), int(row.get("sample") or 0), [_turn(turn) for turn in row["turns"]])
-    made.answer, made.stop = str(row.get("answer") or ""), str(row.get("stop") or "")
+    turns = [_turn(turn) for turn in turns_of(row) or ()]
+    made = Trajectory(str(row["task_id"]), int(row.get("sample") or 0), turns)
+    made.answer, made.stop = str(row.get("answer") or row.get("final_answer") or ""), str(row.get("stop") or "")
     if row.get("reward") is not None and not row.get("failure"):
         made.score = Score(float(row["reward"]), dict(row.get("parts") or {}))
     return made

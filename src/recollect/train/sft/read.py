@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
 from recollect.data.files import expand, read_rows
-from recollect.data.seeds import STORED, trajectory_rows
+from recollect.data.seeds import STORED, is_trajectory, trajectory_rows
 from recollect.train.stored import as_trajectory
+from recollect.trajectories.rows import conversation
+from recollect.trajectories.templates import load
+from recollect.trajectories.unify import unify
 from recollect.types import BadInput, Sample
 
 
@@ -63,11 +67,25 @@ def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading)
         if _too_low(row, limits.min_reward):
             reading.low += 1
             continue
-        if "turns" in row:
-            yield place, trajectory_samples(as_trajectory(row), reading.rows, 0, supervised=True)
-        else:
-            ids, mask = tokenise(read_conversation(row, place), renderer)
-            yield place, [Sample(ids, mask, [0.0] * len(ids), reading.rows, 0)]
+        yield place, row_samples(row, place, reading.rows, renderer)
+
+
+def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer) -> list[Sample]:
+    """The sequences of a row: a run's very ids, a conversation, or a unified trajectory written as one."""
+    if isinstance(row.get("turns"), list):
+        return trajectory_samples(as_trajectory(row), index, 0, supervised=True)
+    if is_trajectory(row) and not is_conversation(row):
+        said = conversation(unify(row), load(None))
+        if said is None:
+            return []
+        row = said
+    ids, mask = tokenise(read_conversation(row, place), renderer)
+    return [Sample(ids, mask, [0.0] * len(ids), index, 0)]
+
+
+def can_be_said(row: dict[str, Any]) -> bool:
+    """Whether a row can be imitated without the ids that were sampled."""
+    return is_conversation(row) or is_trajectory(row)
 
 
 def _too_low(row: dict[str, Any], least: float) -> bool:
@@ -102,11 +120,7 @@ def holds_conversations(paths: Sequence[str]) -> bool:
     first = Path(expand(paths)[0]).expanduser()
     if first.is_dir() or first.name.endswith(STORED):
         return True
-    return any(is_conversation(row) for _, row in _head(read_rows(first)))
-
-
-def _head(rows: Iterator[Any]) -> Iterator[Any]:
-    yield from (row for row, _ in zip(rows, range(1), strict=False))
+    return any(can_be_said(row) for _, row in islice(read_rows(first), 1))
 
 
 def shuffled_part(samples: Sequence[Sample], count: int, seed: int) -> list[Sample]:
