@@ -19,12 +19,13 @@ from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import mean_score, of_scores
+from recollect.eval.actors import config_of, find_checkpoint
 from recollect.eval.card import card
-from recollect.eval.command import build_policy, config_of, find_checkpoint
 from recollect.eval.evaluate import evaluate
 from recollect.models.load import context_window
 from recollect.rollout import Collector
 from recollect.run import write_atomic
+from recollect.train.cast import acting_roles
 from recollect.train.setup import build_learner
 from recollect.train.sft.measure import conversation_scores
 from recollect.train.sft.read import holds_conversations, read_samples
@@ -64,16 +65,19 @@ def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -
         cfg.actor_rollout_ref.rollout.val_kwargs.do_sample = True
         console.say("several seeds: replies are sampled (val_kwargs.temperature), not greedy")
     tasks = held_out(cfg)
-    roles = build_policy(cfg, path, max((t.question for t in tasks), key=len))
+    cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
     runs: list[list[Group]] = []
     with console.progress("held-out tasks", len(tasks) * len(seeds)) as advance:
         for seed in seeds:
             cfg.trainer.seed = seed
-            collector = Collector(cfg, roles, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None)
+            collector = Collector(
+                cfg, cast.bindings, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
+            )
             try:
                 runs.append(evaluate(collector, tasks, "val"))
             finally:
                 asyncio.run(collector.close())
+    cast.close()
     sources = dict.fromkeys(t.source for t in tasks)
     metrics = {"accuracy": over_seeds(runs)}
     if len(sources) > 1:

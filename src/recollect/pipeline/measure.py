@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 from recollect.console import Console
-from recollect.eval.command import build_policy, find_checkpoint
+from recollect.eval.actors import find_checkpoint
 from recollect.eval.evaluate import by_source, val_sampling
 from recollect.pipeline.plan import Plan
 from recollect.pipeline.tasks import test_tasks
 from recollect.rollout import Collector
+from recollect.train.cast import acting_roles
 
 
 def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, dict[str, float]]:
@@ -18,7 +19,8 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
     cfg = plan.config({})
     tasks = test_tasks(plan, cfg)
     path, _ = find_checkpoint(model)
-    collector = Collector(cfg, build_policy(cfg, path, max((t.question for t in tasks), key=len)))
+    cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
+    collector = Collector(cfg, cast.bindings)
 
     async def work() -> Any:
         try:
@@ -29,4 +31,5 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
     with console.progress(f"{title}: held-out tasks", len(tasks)) as advance:
         collector.on_done = lambda trajectory: advance("", 1)
         groups = asyncio.run(work())
+    cast.close()
     return {domain: found.row() for domain, found in by_source(groups).items()}
