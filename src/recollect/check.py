@@ -29,6 +29,7 @@ TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
 )
+NEEDED = {"code": ("python_executor", "code_interpreter"), "search_r1": ("search", "google_search")}  # what they call
 DTYPES = ("auto", "float32", "bfloat16")
 
 POLICY, ENGINE, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
@@ -60,8 +61,11 @@ def _agent(cfg: Config) -> Problems:
         for tool in agent.tools:
             if ":" not in tool:
                 yield from _known("agent.tools", tool, TOOLS, "or module:function, or file.py:function")
+        wanted = NEEDED.get(agent.agent_type, ())
         if not agent.tools and agent.agent_type not in ("hf", *DOMAIN_AGENT_NAMES):
-            yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{TOOLS[0]}]"
+            yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{(*wanted, TOOLS[0])[0]}]"
+        elif wanted and agent.tool_parser is None and not any(":" in t or t in wanted for t in agent.tools):
+            yield f"agent.agent_type={agent.agent_type} calls {' or '.join(wanted)}; put one of them into agent.tools"
     if agent.tool_parser is not None and ":" not in agent.tool_parser:
         yield from _known("agent.tool_parser", agent.tool_parser, list(TOOL_PARSERS), "or module:function")
     yield from _positive(agent, "agent", "max_turns max_concurrency timeout_s reward_timeout_s max_context_length")
@@ -93,6 +97,8 @@ def _search(cfg: Config) -> Problems:
     yield from _known("search.method", search.method, ["bm25", "dense", "hybrid"])
     yield from _known("search.endpoint_style", search.endpoint_style, ["json", "serper", "search_r1"])
     yield from _positive(search, "search", "top_k max_length timeout_s")
+    if "search" in cfg.agent.tools and not (search.corpus or search.endpoint):
+        yield "the tool search needs search.corpus=FOLDER or FILE, or search.endpoint=ADDRESS"
     if search.endpoint and not search.endpoint.startswith(("http://", "https://")):
         yield f"search.endpoint={search.endpoint} is no address; it starts with http:// or https://"
 

@@ -26,6 +26,7 @@ from recollect.notes import notes
 from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint
 from recollect.predict import Need, Tokens, memory, tokens
+from recollect.retrieval.corpus import MADE_UP, files_of
 from recollect.rewards import find_reward
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
@@ -50,7 +51,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     run = Run.usable(cfg)
     _resume(cfg)
     _packages(cfg)
-    _endpoint(cfg)
+    _searched(cfg)
     _fixed(cfg)
     tasks = [*stream.take(0), *stream.rows]
     renderer = _model(cfg, [*tasks, *val])
@@ -88,10 +89,14 @@ def _packages(cfg: Config) -> None:
         raise BadInput("lora_rank needs the package peft, which is not installed: pip install 'recollect[lora]'")
 
 
-def _endpoint(cfg: Config) -> None:
-    """A search service that tools will ask must be there."""
-    address = cfg.search.endpoint
-    if not address or not {"search", "google_search"} & set(cfg.agent.tools):
+def _searched(cfg: Config) -> None:
+    """What tools will search must be there: the files of the corpus, and the service."""
+    address, corpus = cfg.search.endpoint, cfg.search.corpus
+    if not {"search", "google_search"} & set(cfg.agent.tools):
+        return
+    if corpus and corpus != MADE_UP:
+        files_of(corpus)
+    if not address:
         return
     parts = urlsplit(address)
     port = parts.port or (443 if parts.scheme == "https" else 80)
