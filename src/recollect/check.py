@@ -11,6 +11,7 @@ from typing import Any
 from recollect import roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
+from recollect.data.files import MANY
 from recollect.data.made_up import MADE_UP
 from recollect.domains import DOMAIN_AGENT_NAMES
 from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
@@ -154,6 +155,9 @@ def _ledger(cfg: Config) -> Problems:
     yield from _positive(ledger, "data.ledger", "sessions entries accounts questions")
     for name in ("hard", "early"):
         yield from _share(f"data.ledger.{name}", getattr(ledger, name))
+    kind, files = cfg.agent.agent_type, cfg.data.train_files or cfg.data.val_files
+    if cfg.data.made_up == "ledger" and not files and kind not in MANY and ":" not in kind:
+        yield f"data.made_up=ledger has several questions, and the agent {kind} answers one; use {', '.join(MANY)}"
     if ledger.accounts < 2:
         yield f"data.ledger.accounts={ledger.accounts}: a book has at least 2"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,3 +176,44 @@ def test_core_text_and_titles_are_shown_up_to_their_limits(renderer: Renderer) -
 def test_guide_names_of_the_agent() -> None:
     for name in ("tool_mem_agent", "tool_mem_agent_twostage"):
         assert compose("needle", [f"agent.agent_type={name}"]).agent.agent_type == "tool_memory"
+
+
+@pytest.mark.parametrize("search_in", ["notes", "source"])
+def test_searching_by_meaning(renderer: Renderer, tmp_path: Path, search_in: str) -> None:
+    file = tmp_path / "colours.py"
+    file.write_text("def embed(texts):\n    return [[float('2' in t), float('5' in t), 0.1] for t in texts]\n")
+
+    def searcher(prompt: str) -> str:
+        if "Section:" in prompt:
+            return "done" if "Added" in prompt else f"add n{re.findall(r'holds (.)', prompt)[0]}: noted"
+        found = prompt.rsplit("embedding_retrieve which has 5", 1)
+        return "embedding_retrieve which has 5" if len(found) == 1 else rf"\boxed{{{'5' in found[1]}}}"
+
+    settings = ("memory.search=[embedding]", f"search.embedding_model={file}:embed", "memory.top_k=1")
+    (done,) = attempt(renderer, searcher, None, *settings, f"memory.search_in={search_in}")
+    assert done.failure is None
+    assert done.answers == [r"\boxed{False}", r"\boxed{True}"]  # the first was asked before 5 was read
+    assert [e["useful"] for e in done.events if e["question"]] == [True, True]
+
+
+@pytest.mark.parametrize("agent", ["concat", "rag"])
+def test_baselines_answer_every_question_from_what_was_there_then(renderer: Renderer, agent: str) -> None:
+    def reader(prompt: str) -> str:
+        return rf"\boxed{{{re.findall(r'holds (.)', prompt)[-1]}}}"
+
+    settings = ("agent.agent_type=" + agent, "recurrent.memory.config.style=plain", "agent.tool_parser=null")
+    (done,) = attempt(renderer, reader, None, *settings)
+    assert done.failure is None
+    assert done.answers == [r"\boxed{2}", r"\boxed{5}"]
+    assert [(t.role, t.question) for t in done.turns] == [("qa", 1), ("qa", 2)]
+
+
+def test_the_baseline_without_memory_keeps_to_its_window(renderer: Renderer) -> None:
+    text = " ".join(f"mira holds {i}." for i in range(2000))
+    task = Task("t", "What does mira hold?", text, ("1",))
+    settings = ("agent.agent_type=concat", "recurrent.memory.config.style=plain", "data.max_prompt_length=120")
+    (done,) = attempt(renderer, lambda prompt: "x", task, *settings)
+    prompt = renderer.decode(done.turns[0].prompt_ids)
+    assert len(done.turns[0].prompt_ids) <= 120
+    assert "mira holds 0." in prompt
+    assert "holds 1999." in prompt
