@@ -274,6 +274,29 @@ def test_the_guides_questions(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["success"] is True
 
 
+def test_a_model_behind_a_server_plays_and_one_that_goes_away_is_asked_again(tmp_path: Path) -> None:
+    pytest.importorskip("httpx")
+    from tests.policies.outside import Outside, running
+
+    def reply(body: dict[str, Any]) -> str:
+        turns = [m for m in body["messages"] if m["role"] == "assistant"]
+        return ["Let me see.\nreason: 2 and 2", "python: 2 + 2", "finalize: 4"][len(turns)]
+
+    once = "actor_rollout_ref.rollout."
+    quick = [f"{once}fixed_model_retries=0", f"{once}fixed_model_wait_s=0.1", f"{once}fixed_model_timeout_s=20"]
+    with running(Outside(reply)) as server:
+        server.limit = 4  # then it is away
+        request = Request(Asked("math", "What is 2 + 2?", answer="4"), server.url, tmp_path / "o.json", n=3)
+        assert run(request, [*quick, "agent.max_concurrency=1"], QUIET) > 0
+        assert not (tmp_path / "o.json").exists()
+        server.limit = 0
+        assert run(request, [*quick, "agent.max_concurrency=1"], QUIET) == 0
+        assert all(m["role"] != "system" or "python" in m["content"] for m in server.bodies[0]["messages"])
+    rows = json.loads((tmp_path / "o.json").read_text())
+    assert [r["task_id"] for r in rows] == ["question#0", "question#1", "question#2"]
+    assert all(r["success"] and [a["tool"] for a in r["actions"]] == ["reason", "python", "finalize"] for r in rows)
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from recollect.config import Config
 from recollect.console import Console
 from recollect.domains.registry import DOMAINS
+from recollect.policies.endpoint import EndpointGone
 from recollect.rollout import Collector
 from recollect.run import write_atomic
 from recollect.session import Binding
@@ -201,7 +202,11 @@ def attempt(
             store.add(made.task_id, made.sample, record_of(by_id[made.task_id], made, domain, policy, n == 1))
             advance("")
 
-        asyncio.run(_attempt_all(Collector(cfg, roles, done), [t for t in tasks if _open(t, n, store)], n, sampling))
+        left = [task for task in tasks if _open(task, n, store)]
+        try:
+            asyncio.run(_attempt_all(Collector(cfg, roles, done), left, n, sampling))
+        except EndpointGone as error:
+            lost.append(str(error))
     if lost:
         console.warn(f"{len(lost)} attempts failed ({lost[0]}); the same command tries them again")
         return len(lost)
