@@ -25,7 +25,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
     ["recollect.models", "recollect.policies.engine", "recollect.algos"],
     [
         *("recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run", "recollect.serve"),
-        "recollect.pipeline",
+        *("recollect.pipeline", "recollect.stages"),
     ],
     ["recollect.cli", "recollect.__main__"],
 ]

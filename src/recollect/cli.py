@@ -59,9 +59,9 @@ Roles = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
 
 
-def _configure(given: list[str] | None, file: Path | None) -> Config:
-    """The configuration of a recipe (the first word, if it is one, or a file) and the overrides."""
-    from recollect.compose import compose, words
+def _recipe(given: list[str] | None, file: Path | None) -> tuple[str | None, list[str]]:
+    """The recipe (the first word, if it is one, or a file) and the overrides."""
+    from recollect.compose import words
 
     settings = words(given or [])
     recipe = settings.pop(0) if settings and "=" not in settings[0] else None
@@ -71,7 +71,14 @@ def _configure(given: list[str] | None, file: Path | None) -> Config:
         if not file.is_file():
             raise BadInput(f"--config {file}: there is no such file")
         recipe = str(file)
-    return compose(recipe, settings)
+    return recipe, settings
+
+
+def _configure(given: list[str] | None, file: Path | None) -> Config:
+    """The configuration of a recipe and the overrides."""
+    from recollect.compose import compose
+
+    return compose(*_recipe(given, file))
 
 
 def _print_config(cfg: Config) -> None:
@@ -109,6 +116,11 @@ def train(
     tree = _configure([*(overrides or []), *seeded], config)
     if cfg:
         return _print_config(tree)
+    from recollect.stages.plan import has_stages
+
+    recipe, settings = _recipe(overrides, config)
+    if has_stages(recipe):
+        return _stages(str(recipe), settings, dry_run, quiet)
     from recollect.console import Console
 
     console = Console(quiet)
@@ -130,6 +142,39 @@ def train(
     if quiet:
         print(json.dumps(report))
     return None
+
+
+@app.command()
+def stages(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train several roles one after another, each against the newest weights of the others.
+
+      recollect stages two_stage
+      recollect stages FILE.yaml --dry-run
+
+    A recipe lists its `stages`; `recollect train` runs them too. Run the command again after an interruption and it
+    goes on in the middle of the stage where it was.
+    """
+    recipe, settings = _recipe(overrides, config)
+    _stages(recipe or "two_stage", settings, dry_run, quiet)
+
+
+def _stages(recipe: str, settings: list[str], dry_run: bool, quiet: bool) -> None:
+    from recollect.console import Console
+    from recollect.stages.plan import read_plan
+    from recollect.stages.work import run_stages, show_plan
+
+    plan, console = read_plan(recipe, settings), Console(quiet)
+    if dry_run:
+        show_plan(plan, console)
+        return
+    report = run_stages(plan, console)
+    if quiet:
+        print(json.dumps(report))
 
 
 @app.command()
@@ -272,6 +317,38 @@ def ask(
         raise BadInput("ask what? CHECKPOINT QUESTION, or --role NAME=DIR_OR_URL … QUESTION")
     question = words.pop(0)
     answer_question(named(checkpoint, role or [], words), document, question, Console(quiet))
+
+
+@app.command()
+def serve(
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", "-c", help="A run, a checkpoint, a model folder, or `tiny`.")
+    ],
+    settings: Settings = None,
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Others than this machine need a key.")] = "127.0.0.1",
+    max_tokens: Annotated[int, typer.Option(help="Longest completion that may be asked for.", min=1)] = 4096,
+    max_body: Annotated[int, typer.Option(help="Bytes of the largest request.", min=1)] = 8 << 20,
+    concurrency: Annotated[int, typer.Option(help="Completions under way at once.", min=1)] = 1024,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a checkpoint to clients of the OpenAI protocol, with the engine of this process.
+
+    recollect serve --checkpoint runs/recollect/needle --port 8000
+
+    With the environment variable RECOLLECT_SERVE_KEY, clients must show that key.
+    """
+    try:
+        from recollect.serve.command import serve as answer
+        from recollect.serve.server import Limits
+    except ImportError as error:
+        raise BadInput(f"serving needs the package {error.name}: pip install 'recollect[serve]'") from None
+    from recollect.console import Console
+
+    answer(
+        checkpoint, host, port, list(settings or []), Limits(max_tokens, max_body, concurrency), child, Console(quiet)
+    )
 
 
 @app.command()

@@ -69,7 +69,8 @@ def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] |
         base = {}
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
     variants = tree.pop("variants", {}) or {}
-    tree.pop("description", None)
+    for key in ("description", "stages", "end_to_end"):  # not settings: see stages/plan.py
+        tree.pop(key, None)
     cfg = _merge(OmegaConf.structured(Config), tree, f"recipe {recipe}" if recipe else "the recipe")
     for key, value in settings:
         if key in variants:

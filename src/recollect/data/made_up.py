@@ -47,7 +47,9 @@ def _plain(module: ModuleType) -> MadeUp:
 
 
 MADE_UP = {
-    "needle": MadeUp(needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections),
+    "needle": MadeUp(
+        needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections, sloppy=needle.sloppy
+    ),
     "ledger": MadeUp(
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),

@@ -194,6 +194,22 @@ def expert(prompt: str) -> str:
     return expert_answer(memory) if chunk is None else f" {expert_memory(asked, chunk, memory)}"
 
 
+CARE = 0.65, 0.4  # how often the sloppy reader does what the expert does, reading and answering
+
+
+def sloppy(prompt: str) -> str:
+    """A reader that knows the forms but has a poor policy in both roles: it often forgets and often answers wrongly."""
+    rng, right = random.Random(f"sloppy:{prompt}"), expert(prompt)
+    answering = right.startswith("\\boxed")
+    if rng.random() < CARE[answering]:
+        return right
+    if answering:
+        value = rng.choice(values("train"))
+        return rng.choice([rf"\boxed{{ {NOTHING}}}", rf"\boxed{{ {value}}}", f" {value}"])
+    fact = f"{rng.choice(names('train'))} holds {rng.choice(values('train'))}"
+    return f" {rng.choice([NOTHING, NOTHING, fact])}"
+
+
 def shape_of(cfg: Config, chunks: int, held_out: bool = False) -> NeedleShape:
     """The made-up documents that the configuration asks for, at some length."""
     needle = cfg.data.needle

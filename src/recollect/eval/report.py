@@ -25,6 +25,7 @@ def write_report(
     validation: Mapping[str, float],
     name: str = "report",
     others: Mapping[str, Mapping[str, str]] | None = None,
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """Write report.json, report.md and the plots, and return what report.json says."""
     share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
@@ -37,6 +38,7 @@ def write_report(
         "trained_tokens": progress.trained_tokens,
         "untrained_tokens": progress.untrained_tokens,
         "fixed_roles": {role: dict(found) for role, found in (others or {}).items()},
+        "weights_hash": weights,  # of the trained model, where roles are bound
         "fidelity": share,
         "steps": progress.step,
         "seed": cfg.trainer.seed,

@@ -55,13 +55,13 @@ def completion_of(choice: Mapping[str, Any], syntax: str) -> Completion:
     message = choice["message"]
     text, calls = str(message.get("content") or ""), message.get("tool_calls") or []
     if calls:
-        text = "\n".join(filter(None, [text, TOOL_WRITERS.get(syntax, TOOL_WRITERS["hermes"])(_calls(calls))]))
+        text = "\n".join(filter(None, [text, TOOL_WRITERS.get(syntax, TOOL_WRITERS["hermes"])(tool_calls(calls))]))
     kept = {"role": "assistant", "content": message.get("content") or "", **({"tool_calls": calls} if calls else {})}
     stop = "length" if choice.get("finish_reason") == "length" else "stop"
     return Completion((), (), stop, -1, text, kept)  # type: ignore[arg-type]
 
 
-def _calls(calls: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
+def tool_calls(calls: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
     """Calls with their arguments; text that is not JSON stays as it is, for the parser to refuse."""
     found = []
     for call in calls:

@@ -117,11 +117,15 @@ class Casting:
         """A model of this process, its window large enough for a role."""
         key = str(Path(path).expanduser().resolve()) if Path(path).expanduser().is_dir() else path
         if key not in self._loaded:
-            with starting_model(self.cfg, path) as found:
-                self._loaded[key] = self._load(path, found)
+            self._loaded[key] = self.loaded(path)
         made = self._loaded[key]
         check_window(self.cfg, made.renderer, made.engine.window, self.question, role)
         return made
+
+    def loaded(self, path: str) -> Frozen:
+        """A model with an engine of its own."""
+        with starting_model(self.cfg, path) as found:
+            return self._load(path, found)
 
     def _load(self, path: str, found: str) -> Frozen:
         cfg, device = self.cfg, pick_device(self.cfg.trainer.device)

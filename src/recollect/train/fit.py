@@ -18,7 +18,7 @@ from recollect.run import Run
 from recollect.track import trackers_of
 from recollect.track.follow import tracking
 from recollect.train import checkpoint
-from recollect.train.cast import Casting
+from recollect.train.cast import Casting, weights_hash
 from recollect.train.critic import Critic
 from recollect.train.gather import Gatherer
 from recollect.train.interrupt import Asked, Interrupted, interruptible
@@ -193,7 +193,8 @@ class Fit:
         others = self.cast.hashes()
         changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
         assert not changed, f"the frozen weights of {changed[0]} have changed"
-        return write_report(self.run, cfg, progress, lengths, groups, row, others=others)
+        mine = weights_hash(self.parts.learner.model) if cfg.roles else None
+        return write_report(self.run, cfg, progress, lengths, groups, row, others=others, weights=mine)
 
     def _only_validate(self) -> dict[str, Any]:
         """trainer.val_only: measure the weights as they are; nothing of the run itself changes."""

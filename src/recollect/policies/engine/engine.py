@@ -84,8 +84,13 @@ class Engine:
 
     # ---- what callers use ----
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Sample one completion. Cancelling the caller drops the request at the next step."""
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, watch: Callable[[list[int]], None] | None = None
+    ) -> Completion:
+        """Sample one completion. Cancelling the caller drops the request at the next step.
+
+        ``watch`` is called with the ids sampled so far after every step.
+        """
         prompt = np.asarray(prompt_ids, np.int64)
         if len(prompt) == 0:
             raise ValueError("an empty prompt cannot be completed")
@@ -95,7 +100,8 @@ class Engine:
                 f"do not fit the model's window of {self.window}"
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self.scheduler.waiting.append(Request(prompt, sampling, noise_seed(sampling.seed, sampling.key), future))
+        noise = noise_seed(sampling.seed, sampling.key)
+        self.scheduler.waiting.append(Request(prompt, sampling, noise, future, watch=watch))
         self.stats.prompt_tokens += len(prompt)
         if self._loop is None or self._loop.done():
             self._loop = asyncio.ensure_future(self._run())
@@ -266,6 +272,9 @@ class Engine:
     def _end_rows(self, chosen: np.ndarray, first: int) -> None:
         """Finish the rows from ``first`` on that their newest token ends."""
         self.stats.sampled_tokens += len(chosen)
+        for row, request in enumerate(self.state.requests[first:], first):
+            if request.watch is not None:
+                request.watch(self.state.ids[row, : self.state.count[row]].tolist())
         stopped, full = self.state.ended(chosen, self.decode, first)
         for row in np.flatnonzero(stopped | full)[::-1].tolist():
             self._finish(first + row, bool(stopped[row]))

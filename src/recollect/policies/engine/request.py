@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ class Request:
     prefix: Prefix | None = None  # shared beginning it reads …
     shared: int = 0  # … and how much of it
     placed: bool = False  # looked at once for sharing
+    watch: Callable[[list[int]], None] | None = None  # told of the sampled ids after every step
 
     @property
     def suffix(self) -> np.ndarray:

@@ -1,0 +1,188 @@
+"""Requests of the OpenAI protocol, read and checked; everything that cannot be honoured is refused by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.chat import Renderer
+from recollect.chat.schemas import Schema
+from recollect.chat.writers import TOOL_WRITERS
+from recollect.policies.messages import tool_calls
+from recollect.types import BadInput, Message, Sampling
+
+UNSUPPORTED = ("logit_bias", "suffix", "echo", "best_of", "functions", "function_call", "audio", "top_logprobs")
+MOST_N = 64
+MOST_STOPS = 16
+
+
+class Refused(ValueError):
+    """A request that cannot be served; ``param`` names the part of it that is wrong."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param, self.status = param, status
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for, in our terms."""
+
+    prompts: list[list[int]]
+    sampling: Sampling
+    n: int = 1
+    stream: bool = False
+    stream_usage: bool = False
+    logprobs: bool = False
+    tools: tuple[Schema, ...] = ()
+    chat: bool = True
+
+
+def chat_request(body: Mapping[str, Any], renderer: Renderer, most: int) -> Asked:
+    """A call of /v1/chat/completions."""
+    rows = body.get("messages")
+    if not isinstance(rows, list) or not rows:
+        raise Refused("messages must be a list with at least one message", "messages")
+    messages = [_message(row, i, renderer) for i, row in enumerate(rows)]
+    tools = _tools(body)
+    try:
+        prompt = renderer.prompt(messages, tools)
+    except BadInput as error:
+        raise Refused(str(error), "messages") from None
+    wanted = body.get("logprobs") or False
+    if not isinstance(wanted, bool):
+        raise Refused("logprobs must be true or false", "logprobs")
+    return _asked(body, [prompt], renderer, most, wanted, tools, chat=True)
+
+
+def text_request(body: Mapping[str, Any], renderer: Renderer, most: int) -> Asked:
+    """A call of /v1/completions: text or token ids, one prompt or several."""
+    given = body.get("prompt")
+    several = isinstance(given, list) and given and isinstance(given[0], str | list)
+    prompts = [_prompt(p, renderer) for p in (given if several else [given])]  # type: ignore[union-attr]
+    wanted = body.get("logprobs")
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= 1):
+        raise Refused("logprobs must be 0 or 1: those of the sampled tokens are known, of others not", "logprobs")
+    return _asked(body, prompts, renderer, most, wanted is not None, (), chat=False)
+
+
+def _asked(
+    body: Mapping[str, Any],
+    prompts: list[list[int]],
+    renderer: Renderer,
+    most: int,
+    logprobs: bool,
+    tools: Sequence[Schema],
+    chat: bool,
+) -> Asked:
+    for key in UNSUPPORTED:
+        if body.get(key):
+            raise Refused(f"{key} is not supported", key)
+    for key in ("presence_penalty", "frequency_penalty"):
+        if number(body, key, 0.0, -2, 2):
+            raise Refused(f"{key} is not supported; leave it at 0", key)
+    kind = (body.get("response_format") or {"type": "text"}).get("type")
+    if kind != "text":
+        raise Refused(f"response_format {kind} is not supported; only text is", "response_format")
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    key = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    tokens = integer({key: limit}, key, min(most, 256 if chat else 16), 1, 1 << 30)
+    if tokens > most:
+        raise Refused(f"{key}={tokens} is more than the {most} that this server allows", key)
+    options = body.get("stream_options") or {}
+    sampling = Sampling(
+        temperature=number(body, "temperature", 1.0, 0, 2),
+        top_p=number(body, "top_p", 1.0, 0, 1) or 1e-9,
+        top_k=integer(body, "top_k", -1, -1, 1 << 30),
+        max_tokens=tokens,
+        stop=_stops(body),
+        stop_ids=() if body.get("ignore_eos") else renderer.stop_ids,
+        seed=integer(body, "seed", random.getrandbits(31), -(1 << 62), 1 << 62),
+        keep=chat,
+    )
+    n = integer(body, "n", 1, 1, MOST_N)
+    stream = bool(body.get("stream"))
+    return Asked(prompts, sampling, n, stream, bool(options.get("include_usage")), logprobs, tuple(tools), chat)
+
+
+def number(body: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
+    """A number between bounds."""
+    value = body.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise Refused(f"{key} must be a number between {low} and {high}", key)
+    return float(value)
+
+
+def integer(body: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
+    """A whole number between bounds."""
+    value = body.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise Refused(
+            f"{key} must be a whole number of at least {low}" + (f" and at most {high}" if high < 1 << 30 else ""), key
+        )
+    return value
+
+
+def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
+    given = body.get("stop")
+    rows = [given] if isinstance(given, str) else given or []
+    if not isinstance(rows, list) or len(rows) > MOST_STOPS or not all(isinstance(s, str) and s for s in rows):
+        raise Refused(f"stop must be a text or a list of at most {MOST_STOPS} texts", "stop")
+    return tuple(rows)
+
+
+def _prompt(given: Any, renderer: Renderer) -> list[int]:
+    if isinstance(given, str):
+        ids = renderer.encode(given)
+    elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
+        ids, size = list(given), len(renderer.tokenizer)
+        if any(not 0 <= i < size for i in ids):
+            raise Refused(f"prompt has a token id outside of 0 … {size - 1}", "prompt")
+    else:
+        raise Refused("prompt must be a text, a list of token ids, or a list of either", "prompt")
+    if not ids:
+        raise Refused("prompt is empty", "prompt")
+    return ids
+
+
+def _message(row: Any, place: int, renderer: Renderer) -> Message:
+    """One message; calls of an assistant's turn are written as the template's own models write them."""
+    where = f"messages[{place}]"
+    if not isinstance(row, Mapping) or row.get("role") not in ("system", "developer", "user", "assistant", "tool"):
+        raise Refused(f"{where}.role must be system, developer, user, assistant or tool", "messages")
+    text = _text(row.get("content"), where)
+    calls = row.get("tool_calls")
+    if calls:
+        if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+            raise Refused(f"{where}.tool_calls must be a list of calls", "messages")
+        text = "\n".join(filter(None, [text, TOOL_WRITERS[renderer.parser](tool_calls(calls))]))
+    return Message("system" if row["role"] == "developer" else str(row["role"]), text)
+
+
+def _text(content: Any, where: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [None]
+    if not all(isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts):
+        raise Refused(f"{where}.content must be a text, or parts of type text", "messages")
+    return "".join(str(p["text"]) for p in parts if p)
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[Schema, ...]:
+    choice = body.get("tool_choice", "auto") or "auto"
+    if choice not in ("auto", "none"):
+        raise Refused("tool_choice must be auto or none: a call cannot be forced", "tool_choice")
+    rows = body.get("tools") or []
+    if not isinstance(rows, list):
+        raise Refused("tools must be a list", "tools")
+    for row in rows:
+        inner = row.get("function") if isinstance(row, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise Refused("every tool must be {type: function, function: {name, …}}", "tools")
+    return () if choice == "none" else tuple(rows)

@@ -1,0 +1,273 @@
+"""An OpenAI-compatible server over the engine. Requests that come in while others run join their next step."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from recollect.chat import Renderer
+from recollect.policies.engine import Engine
+from recollect.serve import answers
+from recollect.serve.protocol import Asked, Refused, chat_request, text_request
+from recollect.types import Completion
+
+OPEN = ("/health", "/metrics")  # need no key
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may ask for."""
+
+    max_tokens: int = 4096  # of one completion
+    max_body: int = 8 << 20  # bytes of a request
+    concurrency: int = 256  # requests under way; further ones are told to come back
+
+
+class Server:
+    """The routes over one engine."""
+
+    def __init__(self, engine: Engine, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
+        self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
+        self.running = 0
+        self.counts: Counter[tuple[str, int]] = Counter()
+        self.seconds = 0.0
+        self.began = time.time()
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/health", self._guarded(self.health)),
+            Route("/metrics", self._guarded(self.metrics)),
+            Route("/v1/models", self._guarded(self.models)),
+            Route("/v1/models/{name:path}", self._guarded(self.model)),
+            Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
+            Route("/v1/completions", self._guarded(self.complete), methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
+
+    # ---- routes ----
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "model": self.name})
+
+    async def metrics(self, request: Request) -> Response:
+        return PlainTextResponse(self.prometheus(), media_type="text/plain; version=0.0.4")
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        if request.path_params["name"] != self.name:
+            raise Refused(f"there is no model {request.path_params['name']}; there is {self.name}", "model", 404)
+        return JSONResponse(self._card())
+
+    async def chat(self, request: Request) -> Response:
+        return await self._serve(request, chat_request, answers.chat_choice)
+
+    async def complete(self, request: Request) -> Response:
+        return await self._serve(request, text_request, answers.text_choice)
+
+    # ---- a request ----
+
+    async def _serve(self, request: Request, read: Callable[..., Asked], choice: Callable[..., Any]) -> Response:
+        body = await self._body(request)
+        if body.get("model") not in (None, self.name):
+            raise Refused(f"there is no model {body['model']}; there is {self.name}", "model", 404)
+        asked = read(body, self.renderer, self.limits.max_tokens)
+        window = self.engine.window
+        for prompt in asked.prompts:
+            if len(prompt) + asked.sampling.max_tokens > window:
+                raise Refused(
+                    f"a prompt of {len(prompt)} tokens and {asked.sampling.max_tokens} new ones do not fit the "
+                    f"model's window of {window}"
+                )
+        wanted = asked.n * len(asked.prompts)
+        if self.running + wanted > self.limits.concurrency:
+            raise Refused(f"{self.running} completions are under way; come back later", status=429)
+        if asked.stream:
+            return StreamingResponse(self._stream(asked, wanted, choice), media_type="text/event-stream")
+        done = await _unless_gone(request, self._all(asked, wanted))
+        made = answers.frame(asked, self.name, answers.new_id(asked.chat))
+        choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
+        return JSONResponse({**made, "choices": choices, "usage": answers.usage(asked, done)})
+
+    async def _all(self, asked: Asked, count: int) -> list[Completion]:
+        tasks = self._start(asked, count)
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            await self._end(tasks)
+
+    def _start(
+        self, asked: Asked, count: int, watch: Callable[[int, list[int]], None] | None = None
+    ) -> list[asyncio.Task[Completion]]:
+        """One task for every completion; they share what their prompts share."""
+        self.running += count
+        tasks = []
+        for i in range(count):
+            sampling = replace(asked.sampling, key=f"serve/{i}")
+            told = None if watch is None else (lambda ids, i=i: watch(i, ids))
+            work = self.engine.generate(asked.prompts[i // asked.n], sampling, told)
+            tasks.append(asyncio.ensure_future(work))
+        return tasks
+
+    async def _end(self, tasks: Sequence[asyncio.Task[Completion]]) -> None:
+        self.running -= len(tasks)
+        for task in tasks:
+            task.cancel()
+
+    async def _stream(self, asked: Asked, count: int, choice: Callable[..., Any]) -> AsyncIterator[str]:
+        """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
+        news: asyncio.Queue[tuple[int, list[int]]] = asyncio.Queue()
+        head = answers.frame(asked, self.name, answers.new_id(asked.chat), chunk=True)
+        tasks = self._start(asked, count, lambda i, ids: news.put_nowait((i, ids)))
+        for i, task in enumerate(tasks):
+            task.add_done_callback(lambda _, i=i: news.put_nowait((i, [])))  # type: ignore[misc]
+        try:
+            for i in range(count if asked.chat else 0):
+                yield answers.event({**head, "choices": [answers.piece(i, asked, "", role="assistant", content="")]})
+            sent, left = [""] * count, count
+            while left:
+                i, ids = await news.get()
+                if ids and not asked.tools:
+                    text = answers.safe(self.renderer.decode(ids), asked.sampling.stop)
+                    if len(text) > len(sent[i]) and text.startswith(sent[i]):
+                        yield answers.event({**head, "choices": [answers.piece(i, asked, text[len(sent[i]) :])]})
+                        sent[i] = text
+                if not ids:
+                    left -= 1
+                    yield answers.event({**head, "choices": [self._last(i, asked, tasks[i].result(), sent[i], choice)]})
+            if asked.stream_usage:
+                spent = answers.usage(asked, [task.result() for task in tasks])
+                yield answers.event({**head, "choices": [], "usage": spent})
+            yield answers.event("[DONE]")
+        except Exception as error:
+            yield answers.event(answers.problem(f"{type(error).__name__}: {error}", "server_error"))
+        finally:
+            await self._end(tasks)
+
+    def _last(self, i: int, asked: Asked, done: Completion, sent: str, choice: Callable[..., Any]) -> dict[str, Any]:
+        """The piece that ends a choice: the rest of its text, its calls, why it ended."""
+        whole = choice(i, asked, done, self.renderer)
+        if not asked.chat:
+            row = answers.piece(i, asked, whole["text"][len(sent) :], whole["finish_reason"])
+            return row | {"token_ids": whole["token_ids"], "logprobs": whole["logprobs"]}
+        message = whole["message"]
+        calls = [{"index": k, **call} for k, call in enumerate(message.get("tool_calls") or [])]
+        rest = (message["content"] or "")[len(sent) :]
+        more = {"tool_calls": calls} if calls else {}
+        return answers.piece(i, asked, rest, whole["finish_reason"], **more) | {"logprobs": whole["logprobs"]}
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        data = bytearray()
+        async for part in request.stream():
+            data += part
+            if len(data) > self.limits.max_body:
+                raise Refused(f"a request may have {self.limits.max_body} bytes", status=413)
+        try:
+            body = json.loads(bytes(data))
+        except (ValueError, RecursionError):
+            raise Refused("the body is not JSON") from None
+        if not isinstance(body, dict):
+            raise Refused("the body must be a JSON object")
+        return body
+
+    # ---- around every route ----
+
+    def _guarded(self, route: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def call(request: Request) -> Response:
+            start = time.monotonic()
+            try:
+                if self.key and request.url.path not in OPEN and not self._allowed(request):
+                    raise Refused("the key is missing or wrong", status=401)
+                response = await route(request)
+            except Refused as error:
+                kinds = {401: "authentication_error", 429: "rate_limit_error"}
+                kind = kinds.get(error.status, "invalid_request_error")
+                response = JSONResponse(answers.problem(str(error), kind, error.param), error.status)
+                if error.status == 429:
+                    response.headers["Retry-After"] = "1"
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            except Exception as error:
+                response = JSONResponse(answers.problem(f"{type(error).__name__}: {error}", "server_error"), 500)
+            self.counts[request.scope["route"].path, response.status_code] += 1
+            self.seconds += time.monotonic() - start
+            return response
+
+        return call
+
+    def _allowed(self, request: Request) -> bool:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        return hmac.compare_digest(given.encode(), self.key.encode())
+
+    def _card(self) -> dict[str, Any]:
+        window = self.engine.window
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": int(self.began),
+            "owned_by": "recollect",
+            "max_model_len": window,
+        }
+
+    def prometheus(self) -> str:
+        """Counters and gauges as Prometheus reads them."""
+        stats, state = self.engine.stats, self.engine.state
+        rows = ["# TYPE recollect_requests_total counter"]
+        rows += [
+            f'recollect_requests_total{{route="{route}",status="{status}"}} {n}'
+            for (route, status), n in sorted(self.counts.items())
+        ]
+        for name, kind, value in (
+            ("prompt_tokens_total", "counter", stats.prompt_tokens),
+            ("computed_prompt_tokens_total", "counter", stats.computed_prompt_tokens),
+            ("sampled_tokens_total", "counter", stats.sampled_tokens),
+            ("engine_steps_total", "counter", stats.steps),
+            ("request_seconds_total", "counter", round(self.seconds, 6)),
+            ("completions_under_way", "gauge", self.running),
+            ("rows_decoding", "gauge", len(state.requests)),
+            ("rows_waiting", "gauge", len(self.engine.scheduler.waiting)),
+            ("rows_peak", "gauge", stats.peak_rows),
+        ):
+            rows += [f"# TYPE recollect_{name} {kind}", f"recollect_{name} {value}"]
+        return "\n".join([*rows, ""])
+
+
+async def _unless_gone(request: Request, work: Any) -> Any:
+    """Do the work, but drop it when the client goes away."""
+    task = asyncio.ensure_future(work)
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        task.cancel()
+
+    watcher = asyncio.ensure_future(gone())
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise ClientDisconnect from None
+    finally:
+        task.cancel()
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(answers.problem(f"{request.method} {request.url.path}: {error.detail}"), error.status_code)

@@ -1,0 +1,1 @@
+"""Training of several roles, one stage after another."""

@@ -1,0 +1,182 @@
+"""`recollect stages`: run every stage where it stands, evaluate after each, and record which weights met which.
+
+Each stage is a run of its own below the directory of the whole, so a killed command goes on in the middle of any stage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recollect.config import Config
+from recollect.console import Console
+from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.roles import roles_of
+from recollect.run import Run, dump, write_atomic
+from recollect.stages.plan import Plan, Stage, other_binding
+from recollect.stages.report import write_report
+from recollect.train import checkpoint
+from recollect.train.fit import Fit
+from recollect.types import BadInput
+
+LINEAGE = "lineage.json"
+
+
+def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
+    """Do what is left of all stages, and write the report of the whole."""
+    return Work(plan, console).run()
+
+
+class Work:
+    """The stages of a plan, under way."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        self.plan, self.console = plan, console
+        _check_root(plan.root)
+        plan.root.mkdir(parents=True, exist_ok=True)
+        self.base = ""
+        self.newest: dict[str, str] = {}
+        self.hashes: dict[str, str] = {}  # of weights, by folder
+        self.lineage: list[dict[str, Any]] = []
+
+    def run(self) -> dict[str, Any]:
+        """All stages, then the comparison."""
+        plan, began = self.plan, time.monotonic()
+        self.base = self._base()
+        self.newest = dict.fromkeys(roles_of(plan.cfg) or (), self.base)
+        rows = [self._stage(stage) for stage in plan.stages]
+        compared = self._stage(plan.end_to_end) if plan.end_to_end else None
+        base = rows[0].pop("before")
+        for row in rows[1:]:
+            row.pop("before")
+        if compared is not None:
+            compared.pop("before")
+        report = {"base": base, "stages": rows, "end_to_end": compared, "lineage": self.lineage}
+        report |= {"base_model": self.base, "seed": plan.cfg.trainer.seed}
+        return write_report(plan, report, time.monotonic() - began, self.console)
+
+    def _base(self) -> str:
+        """The model that every role starts from: the one named, or the warm start that the recipe makes of it."""
+        plan, name = self.plan, self.plan.cfg.actor_rollout_ref.model.path
+        if (cfg := plan.warm_config()) is not None:
+            self.console.say(f"warm start: {cfg.sft.steps} updates on {cfg.sft.data}, from {name}")
+            _finished(cfg) or Fit(cfg, self.console).fit()
+            return _checkpoint(Path(cfg.trainer.default_local_dir))
+        if name not in SCRATCH:
+            return name
+        folder = plan.root / "base"
+        if not (folder / "config.json").is_file():
+            save_scratch(folder, plan.cfg.trainer.seed, *SCRATCH[name])
+        return str(folder)
+
+    def _stage(self, stage: Stage) -> dict[str, Any]:
+        plan, alone = self.plan, stage not in self.plan.stages
+        newest = dict.fromkeys(self.newest, self.base) if alone else self.newest
+        start = newest[stage.roles[0]] if stage.start == "last" else self.base if stage.start == "base" else stage.start
+        bound = bindings(stage, newest, self.base)
+        cfg = plan.config(stage, start, bound)
+        against = ", ".join(f"{role}={text}" for role, text in bound.items() if text != "trainable")
+        self.console.say(
+            f"stage {stage.name}: trains {stage.title} from {start}" + (f" against {against}" if against else "")
+        )
+        report = _finished(cfg) or Fit(cfg, self.console).fit()
+        became = _checkpoint(plan.folder(stage))
+        if not alone:
+            self.newest |= dict.fromkeys(stage.roles, became)
+        self._record(stage, start, became, report)
+        return row_of(stage, cfg, start, became, report)
+
+    def _record(self, stage: Stage, start: str, became: str, report: Mapping[str, Any]) -> None:
+        """Note which weights were trained against which."""
+        fixed = report["fixed_roles"]
+        for found in fixed.values():
+            if found.get("after"):
+                self.hashes.setdefault(found["model"], found["after"])
+        self.hashes[became] = report["weights_hash"]
+        self.lineage.append(
+            {
+                "stage": stage.name,
+                "trained": list(stage.roles),
+                "from": {"model": start, "hash": self.hashes.get(start)},
+                "against": {role: {"model": f["model"], "hash": f.get("after")} for role, f in fixed.items()},
+                "became": {"model": became, "hash": report["weights_hash"]},
+            }
+        )
+        write_atomic(self.plan.root / LINEAGE, dump(self.lineage, indent=2) + "\n")
+
+
+def bindings(stage: Stage, newest: Mapping[str, str], base: str) -> dict[str, str]:
+    """What each role is bound to in a stage."""
+    asked = {role: stage.others.get(role, "newest") for role in newest if role not in stage.roles}
+    fixed = {role: other_binding(text, newest[role], base) for role, text in asked.items()}
+    return dict.fromkeys(stage.roles, "trainable") | fixed
+
+
+def row_of(stage: Stage, cfg: Config, start: str, became: str, report: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage in the report of the whole."""
+    fixed = report["fixed_roles"]
+    only = next(iter(fixed.values())) if len(fixed) == 1 else None
+    digest = lambda name: only.get(name) if only else {r: f.get(name) for r, f in fixed.items()} or None
+    interval = report["by_length"][0] if report["by_length"] else {}
+    return {
+        "name": stage.name,
+        "role": stage.title,
+        "steps": report["steps"],
+        "held_out": report["held_out"]["rl"],
+        "low": interval.get("low"),
+        "high": interval.get("high"),
+        "trained_tokens": report["trained_tokens"],
+        "untrained_tokens": report["untrained_tokens"],
+        "frozen_hash_before": digest("before"),
+        "frozen_hash_after": digest("after"),
+        "weights_hash": report["weights_hash"],
+        "start": start,
+        "others": {role: found["model"] for role, found in fixed.items()},
+        "checkpoint": became,
+        "seconds": report["seconds"]["total"],
+        "before": report["held_out"]["base"],
+    }
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """`--dry-run`: every stage as it would run, its configuration checked."""
+    base = plan.cfg.actor_rollout_ref.model.path
+    warm = plan.warm_config()
+    rows, newest = [], dict.fromkeys(roles_of(plan.cfg) or (), "base")
+    if warm is not None:
+        rows.append(("base", "SFT", f"{warm.sft.steps} updates", base, warm.sft.data, str(plan.root / "base")))
+    for stage in [*plan.stages, *([plan.end_to_end] if plan.end_to_end else [])]:
+        alone = stage is plan.end_to_end
+        seen = dict.fromkeys(newest, "base") if alone else newest
+        bound = bindings(stage, seen, "base")
+        steps = plan.config(stage, base, dict.fromkeys(bound, "trainable")).trainer.total_training_steps
+        start = seen[stage.roles[0]] if stage.start == "last" else stage.start
+        against = ", ".join(f"{role}={text}" for role, text in bound.items() if text != "trainable") or "–"
+        rows.append((stage.name, stage.title, f"{steps} steps", start, against, str(plan.folder(stage))))
+        if not alone:
+            newest |= dict.fromkeys(stage.roles, f"{stage.name}")
+    console.table("Stages", ("stage", "trains", "for", "from", "against", "run"), rows)
+    console.say("nothing was started")
+
+
+def _finished(cfg: Config) -> dict[str, Any] | None:
+    """The report of a stage that is done; one of another configuration is refused."""
+    report = Run.usable(cfg).read_json("report.json")
+    return report if report is not None and report["steps"] == cfg.trainer.total_training_steps else None
+
+
+def _checkpoint(run: Path) -> str:
+    """The newest checkpoint of a finished stage."""
+    found = checkpoint.names(run / "checkpoints", "step")
+    if not found:
+        raise BadInput(f"{run} has no checkpoint any more; move the directory away to run its stage again")
+    return str(run / "checkpoints" / found[-1])
+
+
+def _check_root(root: Path) -> None:
+    if (root / "config.yaml").is_file():
+        raise BadInput(f"{root} holds a single run; name another with trainer.experiment_name=…")
+    if root.exists() and not root.is_dir():
+        raise BadInput(f"the run directory {root} is a file")

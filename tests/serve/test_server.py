@@ -1,0 +1,300 @@
+"""The server, asked by the official client and by clients that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import uvicorn
+
+from recollect.compose import compose
+from recollect.serve.command import listening
+from recollect.serve.server import Limits, Server
+from recollect.train.cast import Casting
+from recollect.types import Sampling
+
+QUESTION = "Question: What does mira hold?\nMemory: mira holds 472\nAnswer:"
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {"name": "find", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}},
+    }
+]
+
+
+class Running:
+    """A server in a thread with a loop of its own."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        sock = listening("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        self.http = uvicorn.Server(uvicorn.Config(server.app(), log_level="error", lifespan="off"))
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.http.serve(sockets=[sock])), daemon=True)
+        self.thread.start()
+        while not self.http.started:
+            time.sleep(0.01)
+
+    def client(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+
+    def stop(self) -> None:
+        self.http.should_exit = True
+        self.thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
+    made = Running(Server(found.engine, found.renderer, "tiny", Limits(max_tokens=64, max_body=20_000, concurrency=16)))
+    yield made
+    made.stop()
+
+
+def ask(client: openai.OpenAI, text: str = QUESTION, **options: Any) -> Any:
+    return client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": text}], **options)
+
+
+def test_models_and_health(running: Running) -> None:
+    client = running.client()
+    assert [m.id for m in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").owned_by == "recollect"
+    with pytest.raises(openai.NotFoundError, match="there is tiny"):
+        client.models.retrieve("other")
+    assert httpx.get(f"{running.url}/health").json() == {"status": "ok", "model": "tiny"}
+
+
+def test_chat(running: Running) -> None:
+    done = ask(running.client(), temperature=0, max_tokens=12, logprobs=True)
+    (choice,) = done.choices
+    assert choice.finish_reason == "stop"
+    assert choice.message.content.strip() == r"\boxed{ 472}"
+    assert len(choice.logprobs.content) == done.usage.completion_tokens
+    assert all(row.logprob <= 0 for row in choice.logprobs.content)
+    assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
+
+
+def test_a_seed_repeats_and_n_differ(running: Running) -> None:
+    client = running.client()
+    one, two = (ask(client, "Question:", temperature=1.5, seed=5, n=6, max_tokens=10) for _ in range(2))
+    assert [c.message.content for c in one.choices] == [c.message.content for c in two.choices]
+    assert len({c.message.content for c in one.choices}) > 1
+    assert [c.index for c in one.choices] == list(range(6))
+    other = ask(client, "Question:", temperature=1.5, seed=6, n=6, max_tokens=10)
+    assert [c.message.content for c in other.choices] != [c.message.content for c in one.choices]
+
+
+def test_streaming_says_the_same(running: Running) -> None:
+    client = running.client()
+    options: dict[str, Any] = {"temperature": 1.2, "seed": 3, "max_tokens": 24, "n": 2}
+    whole = ask(client, **options)
+    texts, reasons, usage = ["", ""], [None, None], None
+    for chunk in ask(client, stream=True, stream_options={"include_usage": True}, **options):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+    assert texts == [c.message.content for c in whole.choices]
+    assert reasons == [c.finish_reason for c in whole.choices]
+    assert usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_stop_strings_end_the_text_before_them(running: Running) -> None:
+    client = running.client()
+    whole = ask(client, temperature=0, max_tokens=12).choices[0].message.content
+    stop = whole[-3:]
+    cut = ask(client, temperature=0, max_tokens=12, stop=[stop])
+    assert cut.choices[0].message.content == whole[: whole.index(stop)]
+    assert cut.choices[0].finish_reason == "stop"
+    pieces = [
+        c.choices[0].delta.content or "" for c in ask(client, temperature=0, max_tokens=12, stop=[stop], stream=True)
+    ]
+    assert "".join(pieces) == whole[: whole.index(stop)]
+    assert ask(client, temperature=0, max_tokens=2).choices[0].finish_reason == "length"
+
+
+def test_completions_of_ids_give_ids_and_logprobs(running: Running) -> None:
+    renderer = running.server.renderer
+    prompt = renderer.encode("mira holds 472. kolu")
+    options: dict[str, Any] = {"model": "tiny", "max_tokens": 8, "temperature": 1.0, "seed": 11, "logprobs": 0}
+    by_ids = running.client().completions.create(prompt=prompt, **options)
+    by_text = running.client().completions.create(prompt=["mira holds 472. kolu"], **options)
+    (choice,) = by_ids.choices
+    assert choice.token_ids == by_text.choices[0].token_ids
+    assert choice.prompt_token_ids == prompt
+    assert choice.text == renderer.decode(choice.token_ids)
+    assert len(choice.logprobs.token_logprobs) == len(choice.token_ids)
+    sampling = Sampling(max_tokens=8, stop_ids=renderer.stop_ids, seed=11, key="serve/0")
+    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
+    again = asyncio.run(found.engine.generate(prompt, sampling))  # the engine itself says the same
+    assert list(again.ids) == choice.token_ids
+    assert all(
+        math.isclose(a, b, abs_tol=1e-4) for a, b in zip(again.logprobs, choice.logprobs.token_logprobs, strict=True)
+    )
+
+
+def test_requests_share_the_engines_steps(running: Running) -> None:
+    """Sixteen at once take far fewer steps than one after another."""
+    stats = running.server.engine.stats
+    client = running.client()
+    before = stats.steps
+    ask(client, "Question:", max_tokens=32, extra_body={"ignore_eos": True})
+    alone = stats.steps - before
+    before = stats.steps
+    threads = [
+        threading.Thread(
+            target=ask, args=(client, f"Question {i}:"), kwargs={"max_tokens": 32, "extra_body": {"ignore_eos": True}}
+        )
+        for i in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stats.steps - before < 6 * alone
+
+
+def leave(url: str, body: dict[str, Any]) -> None:
+    """Ask, and close the connection as soon as something comes back, or soon after."""
+    with httpx.Client(timeout=httpx.Timeout(5, read=0.05)) as client, client.stream("POST", url, json=body) as answer:
+        next(answer.iter_raw())
+        raise httpx.ReadTimeout("seen enough")
+
+
+def test_a_client_that_leaves_is_forgotten(running: Running) -> None:
+    server = running.server
+    body = {"messages": [{"role": "user", "content": "Question:"}], "max_tokens": 64, "ignore_eos": True, "n": 8}
+    for stream in (False, True):
+        before = server.engine.stats.sampled_tokens
+        with pytest.raises(httpx.ReadTimeout):
+            leave(f"{running.url}/v1/chat/completions", body | {"stream": stream})
+        end = time.monotonic() + 5
+        while (server.running or server.engine.busy) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert server.running == 0
+        assert not server.engine.busy
+        assert server.engine.stats.sampled_tokens - before < 8 * 64
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no messages": ({"messages": []}, "messages"),
+    "a message of nobody": ({"messages": [{"role": "stranger", "content": "x"}]}, "messages"),
+    "a picture": ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
+    "too hot": ({"temperature": 9}, "temperature"),
+    "hot as true": ({"temperature": True}, "temperature"),
+    "no tokens": ({"max_tokens": 0}, "max_tokens"),
+    "too many tokens": ({"max_tokens": 65}, "max_tokens"),
+    "half a sample": ({"n": 1.5}, "n"),
+    "too many samples": ({"n": 65}, "n"),
+    "stop by number": ({"stop": 7}, "stop"),
+    "an empty stop": ({"stop": [""]}, "stop"),
+    "a bias": ({"logit_bias": {"1": 5}}, "logit_bias"),
+    "other tokens' logprobs": ({"logprobs": True, "top_logprobs": 3}, "top_logprobs"),
+    "JSON alone": ({"response_format": {"type": "json_object"}}, "response_format"),
+    "a forced call": ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+    "a tool without a name": ({"tools": [{"type": "function"}]}, "tools"),
+    "a seed of words": ({"seed": "x"}, "seed"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests_say_what_is_wrong(running: Running, name: str) -> None:
+    change, param = BAD[name]
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4} | change
+    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+def test_bodies_that_are_no_requests(running: Running) -> None:
+    url = f"{running.url}/v1/completions"
+    assert httpx.post(url, content=b"{half").status_code == 400
+    assert httpx.post(url, content=b"[1]").status_code == 400
+    assert httpx.post(url, content=b"[" * 19_000).status_code == 400
+    assert httpx.post(url, content=b"x" * 30_000).status_code == 413
+    for prompt in (None, [], "", [10**9], [-1], [True], {"a": 1}, [["x"]]):
+        assert httpx.post(url, json={"prompt": prompt}).status_code == 400, prompt
+    assert httpx.post(url, json={"prompt": "x", "logprobs": 5}).json()["error"]["param"] == "logprobs"
+    assert httpx.post(url, json={"prompt": "x", "model": "gpt"}).status_code == 404
+    assert httpx.get(f"{running.url}/v1/other").json()["error"]["message"]
+    long = {"prompt": [5] * (running.server.engine.window - 2), "max_tokens": 16}
+    assert "window" in httpx.post(url, json=long).json()["error"]["message"]
+
+
+def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:
+    with pytest.raises(openai.RateLimitError):
+        running.client().completions.create(model="tiny", prompt=["a"] * 9, n=2)
+    answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "a", "n": 17})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_a_key_is_asked_for(running: Running) -> None:
+    server = running.server
+    locked = Running(Server(server.engine, server.renderer, "tiny", key="sesame"))
+    try:
+        with pytest.raises(openai.AuthenticationError):
+            locked.client("wrong").models.list()
+        assert httpx.get(f"{locked.url}/health").status_code == 200
+        assert locked.client("sesame").models.list().data[0].id == "tiny"
+    finally:
+        locked.stop()
+
+
+def test_tool_calls_are_told_apart_from_text(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model writes as a call arrives as one; the model here is told what to write."""
+    from recollect.types import Completion
+
+    server, client = running.server, running.client()
+    text = 'I look.\n<tool_call>\n{"name": "find", "arguments": {"q": "mira"}}\n</tool_call>'
+    seen: list[str] = []
+
+    async def generate(prompt: list[int], sampling: Any, watch: Any = None) -> Completion:
+        seen.append(server.renderer.decode(prompt))
+        ids = (*server.renderer.encode(text), server.renderer.end_id)
+        return Completion(ids, (-0.5,) * len(ids), "stop", 0, text)
+
+    monkeypatch.setattr(server.engine, "generate", generate)
+    for stream in (False, True):
+        if stream:
+            chunks = list(ask(client, tools=TOOLS, stream=True))
+            calls = [c for chunk in chunks for c in (chunk.choices[0].delta.tool_calls or [])]
+            reason = chunks[-1].choices[0].finish_reason
+        else:
+            done = ask(client, tools=TOOLS)
+            calls, reason = done.choices[0].message.tool_calls, done.choices[0].finish_reason
+            assert done.choices[0].message.content == "I look."
+        assert reason == "tool_calls"
+        assert (calls[0].function.name, json.loads(calls[0].function.arguments)) == ("find", {"q": "mira"})
+    assert ask(client, tools=TOOLS, tool_choice="none").choices[0].message.content == text
+    history: Any = [
+        {"role": "user", "content": "find mira"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [c.model_dump() for c in done.choices[0].message.tool_calls],
+        },
+        {"role": "tool", "tool_call_id": calls[0].id, "content": "mira holds 472."},
+    ]
+    client.chat.completions.create(model="tiny", messages=history)
+    assert '"name": "find"' in seen[-1]
+    assert "mira holds 472." in seen[-1]
+
+
+def test_metrics_are_prometheus_text(running: Running) -> None:
+    ask(running.client(), max_tokens=2)
+    rows = httpx.get(f"{running.url}/metrics").text.splitlines()
+    values = dict(row.rsplit(" ", 1) for row in rows if not row.startswith("#"))
+    assert float(values["recollect_sampled_tokens_total"]) > 0
+    assert float(values['recollect_requests_total{route="/v1/chat/completions",status="200"}']) > 0
+    assert values["recollect_completions_under_way"] == "0"
