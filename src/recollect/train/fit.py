@@ -193,7 +193,7 @@ class Fit:
         others = self.cast.hashes()
         changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
         assert not changed, f"the frozen weights of {changed[0]} have changed"
-        mine = weights_hash(self.parts.learner.model) if cfg.roles else None
+        mine = weights_hash(self.parts.engine.model) if cfg.roles else None  # as a later stage will load them
         return write_report(self.run, cfg, progress, lengths, groups, row, others=others, weights=mine)
 
     def _only_validate(self) -> dict[str, Any]:

@@ -1,0 +1,194 @@
+"""Stages: the plan, one command for all of them, lineage, and going on after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.cli import app
+from recollect.console import Console
+from recollect.stages.plan import read_plan
+from recollect.stages.work import bindings, run_stages
+from recollect.types import BadInput
+from tests.train import killing
+
+RECIPE = """
+description: small
+trainer: {{default_local_dir: {out}, total_training_steps: 2, save_freq: 1, threads: 1, device: cpu}}
+actor_rollout_ref: {{model: {{path: {model}}}, actor: {{optim: {{lr: 1.0e-3}}}}, rollout: {{n: 3}}}}
+data: {{train_batch_size: 2, max_response_length: 12, val_max_samples: 3, needle: {{chunks: 2, start_chunks: 2}}}}
+recurrent: {{memory: {{config: {{chunk_size: 48, max_prompt_length: 32, max_memorization_length: 8,
+  max_final_response_length: 8, split: sentence, style: plain}}}}}}
+agent: {{reward_name: tests.stages.test_stages:length}}
+sft: {{data: sloppy, steps: {sft}, batch_size: 6}}
+evaluation: {{lengths: [1], tasks: [3]}}
+stages:
+  - {{role: memory}}
+  - {{role: qa, {second}}}
+  - {{name: again, role: memory, steps: 1}}
+end_to_end: {compared}
+"""
+
+
+def length(answer: str, trajectory: Any) -> float:
+    """A reward that differs between attempts, so that every step has a gradient."""
+    return sum(len(turn.completion.text) for turn in trajectory.turns) / 50
+
+
+def recipe(
+    folder: Path, model: Path, second: str = "name: qa", sft: int = 2, compared: str = "false", out: str = "out"
+) -> str:
+    file = folder / f"{out}.yaml"
+    text = RECIPE.format(out=folder / out, model=model, second=second, sft=sft, compared=compared)
+    file.write_text(text)
+    return str(file)
+
+
+def weights(checkpoint: str | Path) -> str:
+    return hashlib.sha256((Path(checkpoint) / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("stages")
+    report = run_stages(read_plan(recipe(folder, small_model, compared="true"), []), Console(quiet=True))
+    return folder / "out", report
+
+
+def test_every_stage_trains_its_role_against_the_newest(finished: tuple[Path, dict[str, Any]]) -> None:
+    root, report = finished
+    assert [(s["name"], s["role"], s["steps"]) for s in report["stages"]] == [
+        ("memory", "memory", 2),
+        ("qa", "qa", 2),
+        ("again", "memory", 1),
+    ]
+    first, second, third = report["stages"]
+    base = str(root / "base" / "checkpoints" / "step-0")
+    assert (first["start"], second["start"], third["start"]) == (base, base, first["checkpoint"])
+    assert first["others"] == {"qa": base}
+    assert second["others"] == {"memory": first["checkpoint"]}
+    assert third["others"] == {"qa": second["checkpoint"]}
+    for stage in report["stages"]:
+        assert stage["frozen_hash_before"] == stage["frozen_hash_after"]
+        assert stage["trained_tokens"] > 0
+        assert stage["untrained_tokens"] > 0
+        assert stage["held_out"] >= 0
+    assert second["frozen_hash_after"] == first["weights_hash"]  # the very weights that the first stage made
+    assert third["frozen_hash_after"] == second["weights_hash"]
+    assert len({first["weights_hash"], second["weights_hash"], third["weights_hash"]}) == 3
+
+
+def test_end_to_end_has_as_many_updates_and_trains_everything(finished: tuple[Path, dict[str, Any]]) -> None:
+    _, report = finished
+    both = report["end_to_end"]
+    assert both["steps"] == sum(s["steps"] for s in report["stages"])
+    assert (both["role"], both["untrained_tokens"], both["others"]) == ("memory+qa", 0, {})
+    assert report["base"] is not None
+
+
+def test_the_report_and_the_lineage_are_stored(finished: tuple[Path, dict[str, Any]]) -> None:
+    root, report = finished
+    assert json.loads((root / "report.json").read_text()) == report
+    lineage = json.loads((root / "lineage.json").read_text())
+    assert [line["trained"] for line in lineage] == [["memory"], ["qa"], ["memory"], ["memory", "qa"]]
+    assert lineage[1]["against"]["memory"]["hash"] == lineage[0]["became"]["hash"]
+    assert lineage[2]["from"] == lineage[0]["became"]
+    text = (root / "report.md").read_text()
+    for words in ("| base |", "after memory", "after qa", "after again", "end to end"):
+        assert words in text
+    assert (root / "stages.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_finished_command_only_reports(finished: tuple[Path, dict[str, Any]], small_model: Path) -> None:
+    root, report = finished
+    before = {p: p.stat().st_mtime_ns for p in root.rglob("*.safetensors")}
+    again = run_stages(read_plan(str(root.parent / "out.yaml"), []), Console(quiet=True))
+    assert [s["weights_hash"] for s in again["stages"]] == [s["weights_hash"] for s in report["stages"]]
+    assert {p: p.stat().st_mtime_ns for p in root.rglob("*.safetensors")} == before
+
+
+def test_killed_in_the_middle_of_the_second_stage_and_resumed(tmp_path: Path, small_model: Path) -> None:
+    """The same final weights as without the kill, whatever was under way: sampling, an update, a checkpoint."""
+    whole = recipe(tmp_path, small_model, out="whole")
+    assert killing.run(["stages", whole, "--quiet"], tmp_path / "whole.log") == 0, (tmp_path / "whole.log").read_text()
+    found = killing.moments(tmp_path / "whole.log")
+    in_second = found["update"] - 3  # a step is a backward pass and an update, and one step follows in the third stage
+    token = found["token"] // 2
+    finals = ["3-again/checkpoints/step-1", "2-qa/checkpoints/step-2", "1-memory/checkpoints/step-2"]
+    for kind, at in (("update", in_second), ("token", token)):
+        cut = recipe(tmp_path, small_model, out=f"cut-{kind}")
+        log = tmp_path / f"{kind}.log"
+        assert killing.run(["stages", cut, "--quiet"], log, kind, at) == -9, log.read_text()
+        if kind == "update":
+            assert (tmp_path / f"cut-{kind}" / "2-qa" / "checkpoints" / "step-1").is_dir()
+            assert not (tmp_path / f"cut-{kind}" / "3-again").exists()
+        assert killing.run(["stages", cut, "--quiet"], log) == 0, log.read_text()
+        for final in finals:
+            assert weights(tmp_path / f"cut-{kind}" / final) == weights(tmp_path / "whole" / final), (kind, final)
+        lines = (tmp_path / f"cut-{kind}" / "2-qa" / "metrics.jsonl").read_text().splitlines()
+        steps = [row["step"] for row in map(json.loads, lines) if "reward/mean" in row]
+        assert steps == [1, 2]
+
+
+def test_others_and_starts(tmp_path: Path, small_model: Path) -> None:
+    second = f"start: base, others: {{memory: {small_model}}}, settings: {{trainer: {{seed: 9}}}}"
+    plan = read_plan(recipe(tmp_path, small_model, second=second), [])
+    stage = plan.stages[1]
+    assert stage.name == "qa"
+    assert bindings(stage, {"memory": "m", "qa": "q"}, "b") == {"qa": "trainable", "memory": f"frozen:{small_model}"}
+    cfg = plan.config(stage, "tiny", {"qa": "trainable", "memory": "frozen:tiny"})
+    assert (cfg.trainer.seed, cfg.actor_rollout_ref.model.path, cfg.sft.steps) == (9, "tiny", 0)
+    assert cfg.trainer.default_local_dir == str(tmp_path / "out" / "2-qa")
+    for text, bound in (
+        ("newest", "frozen:m"),
+        ("base", "frozen:b"),
+        ("serve", "serve:m"),
+        ("endpoint:http://h/v1", "endpoint:http://h/v1"),
+    ):
+        other = read_plan(recipe(tmp_path, small_model, second=f"others: {{memory: '{text}'}}"), []).stages[1]
+        assert bindings(other, {"memory": "m", "qa": "q"}, "b")["memory"] == bound
+
+
+def test_the_command_line_comes_after_the_stages(tmp_path: Path, small_model: Path) -> None:
+    plan = read_plan(
+        recipe(tmp_path, small_model, compared="true"), ["trainer.total_training_steps=5", "trainer.seed=4"]
+    )
+    steps = [plan.config(s, "tiny", {}).trainer.total_training_steps for s in plan.stages]
+    assert steps == [5, 5, 5]
+    assert plan.end_to_end is not None
+    cfg = plan.config(plan.end_to_end, "tiny", {"memory": "trainable", "qa": "trainable"})
+    assert (cfg.trainer.total_training_steps, cfg.trainer.seed) == (15, 4)
+
+
+def test_the_plan_is_printed(tmp_path: Path, small_model: Path) -> None:
+    from typer.testing import CliRunner
+
+    for command in ("stages", "train"):
+        done = CliRunner().invoke(app, [command, recipe(tmp_path, small_model, compared="true"), "--dry-run"])
+        assert done.exit_code == 0, done.output
+        for words in ("base", "again", "memory=frozen:memory", "qa=frozen:qa", "5 steps", "nothing was started"):
+            assert words in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ("steps: 2, role_: qa", "stage 2: unknown key role_"),
+        ("others: {answers: base}", "the agent recurrent has no role answers; it has memory, qa"),
+        ("others: {qa: base}", "qa is trained, so it cannot be among the others"),
+        ("name: end_to_end", "end_to_end is the name of the comparison"),
+    ],
+)
+def test_plans_that_cannot_be(tmp_path: Path, small_model: Path, second: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        read_plan(recipe(tmp_path, small_model, second=second), [])
+
+
+def test_a_recipe_without_stages() -> None:
+    with pytest.raises(BadInput, match="needle has no stages"):
+        read_plan("needle", [])
