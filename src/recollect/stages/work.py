@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Work:
             return name
         folder = plan.root / "base"
         if not (folder / "config.json").is_file():
-            save_scratch(folder, plan.cfg.trainer.seed, *SCRATCH[name])
+            save_scratch(folder, plan.cfg.trainer.seed, **asdict(SCRATCH[name]))
         return str(folder)
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
