@@ -8,7 +8,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +97,7 @@ class Server:
         if self.running + wanted > self.limits.concurrency:
             raise Refused(f"{self.running} completions are under way; come back later", status=429)
         if asked.stream:
-            return StreamingResponse(self._stream(asked, wanted, choice), media_type="text/event-stream")
+            return StreamingResponse(self._stream(request, asked, wanted, choice), media_type="text/event-stream")
         done = await _unless_gone(request, self._all(asked, wanted))
         made = answers.frame(asked, self.name, answers.new_id(asked.chat))
         choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
@@ -129,13 +128,16 @@ class Server:
         for task in tasks:
             task.cancel()
 
-    async def _stream(self, asked: Asked, count: int, choice: Callable[..., Any]) -> AsyncIterator[str]:
+    async def _stream(
+        self, request: Request, asked: Asked, count: int, choice: Callable[..., Any]
+    ) -> AsyncIterator[str]:
         """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
         news: asyncio.Queue[tuple[int, list[int]]] = asyncio.Queue()
         head = answers.frame(asked, self.name, answers.new_id(asked.chat), chunk=True)
         tasks = self._start(asked, count, lambda i, ids: news.put_nowait((i, ids)))
         for i, task in enumerate(tasks):
             task.add_done_callback(lambda _, i=i: news.put_nowait((i, [])))  # type: ignore[misc]
+        watcher = asyncio.ensure_future(_when_gone(request, tasks))
         try:
             for i in range(count if asked.chat else 0):
                 yield answers.event({**head, "choices": [answers.piece(i, asked, "", role="assistant", content="")]})
@@ -149,6 +151,8 @@ class Server:
                         sent[i] = text
                 if not ids:
                     left -= 1
+                    if tasks[i].cancelled():  # nobody listens any more
+                        return
                     yield answers.event({**head, "choices": [self._last(i, asked, tasks[i].result(), sent[i], choice)]})
             if asked.stream_usage:
                 spent = answers.usage(asked, [task.result() for task in tasks])
@@ -157,6 +161,7 @@ class Server:
         except Exception as error:
             yield answers.event(answers.problem(f"{type(error).__name__}: {error}", "server_error"))
         finally:
+            watcher.cancel()
             await self._end(tasks)
 
     def _last(self, i: int, asked: Asked, done: Completion, sent: str, choice: Callable[..., Any]) -> dict[str, Any]:
@@ -250,13 +255,7 @@ class Server:
 async def _unless_gone(request: Request, work: Any) -> Any:
     """Do the work, but drop it when the client goes away."""
     task = asyncio.ensure_future(work)
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        task.cancel()
-
-    watcher = asyncio.ensure_future(gone())
+    watcher = asyncio.ensure_future(_when_gone(request, [task]))
     try:
         return await task
     except asyncio.CancelledError:
@@ -264,8 +263,14 @@ async def _unless_gone(request: Request, work: Any) -> Any:
     finally:
         task.cancel()
         watcher.cancel()
-        with suppress(asyncio.CancelledError):
-            await watcher
+
+
+async def _when_gone(request: Request, tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel tasks when the client goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    for task in tasks:
+        task.cancel()
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
