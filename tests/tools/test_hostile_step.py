@@ -18,7 +18,9 @@ from recollect.train.fit import Fit
 MINE = """
     import time
 
+    from recollect.session import Conversation
     from recollect.tools import ToolCall, tool
+    from recollect.types import Message
 
 
     @tool(timeout=0.5)
@@ -32,6 +34,7 @@ MINE = """
         raise ZeroDivisionError("as always")
 
 
+    @tool(max_length=500)
     def flood() -> str:
         '''Says too much.'''
         return "x" * 10_000_000
@@ -40,8 +43,15 @@ MINE = """
     CALLS = [*(ToolCall(name, {}) for name in ("hang", "crash", "flood")), ToolCall("google_search", {"query": "mira"})]
 
 
-    def parse(text, schemas):
-        return CALLS
+    async def agent(task, session, cfg):
+        '''Whatever the model says, its turn is followed by all the calls.'''
+        talk = Conversation([Message("user", task.question)], session.tools.schemas)
+        for _ in range(2):
+            said = await session.generate(talk, max_tokens=16)
+            results = await session.tools.call_all(CALLS)
+            session.note("\\n".join(r.text for r in results))
+            talk.add(*(Message("tool", r.text) for r in results))
+        return said.text
 
 
     def reward(answer, trajectory):
@@ -63,9 +73,9 @@ def test_a_hostile_step_ends_in_time_and_says_what_happened(
     mine = tmp_path / "hostile.py"
     mine.write_text(textwrap.dedent(MINE))
     cfg = Config()
-    cfg.agent.agent_type, cfg.agent.max_turns, cfg.agent.max_tokens_per_turn = "hf", 2, 64
+    cfg.agent.agent_type = f"{mine}:agent"
     cfg.agent.tools = [f"{mine}:hang", f"{mine}:crash", f"{mine}:flood", "google_search"]
-    cfg.agent.tool_parser, cfg.agent.reward_name, cfg.agent.timeout_s = f"{mine}:parse", f"{mine}:reward", 20.0
+    cfg.agent.reward_name, cfg.agent.timeout_s = f"{mine}:reward", 20.0
     cfg.search.endpoint = f"http://127.0.0.1:{closed_port}/search"
     cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.rollout.n = str(small_model), 4
     cfg.actor_rollout_ref.actor.optim.lr = 1e-3
@@ -77,13 +87,18 @@ def test_a_hostile_step_ends_in_time_and_says_what_happened(
     assert time.monotonic() - start < 2 * cfg.agent.timeout_s
     run = Run(tmp_path / "run")
     (row,) = [r for r in run.metrics() if "reward/mean" in r]
-    each = row["tools/hang"]  # calls of it per trajectory
-    assert each > 0
-    assert row["tools/calls"] == pytest.approx(4 * each)
-    assert row["tools/hang/timeout"] == row["tools/timeout"] == pytest.approx(each)
-    assert row["tools/crash/exception"] == row["tools/google_search/exception"] == pytest.approx(each)
-    assert row["tools/exception"] == pytest.approx(2 * each)
-    assert row["tools/flood"] == row["tools/ok"] == row["tools/cut"] == pytest.approx(each)
+    names = {k: v for k, v in row.items() if k.startswith("tools/")}
+    assert names == {  # per trajectory
+        "tools/calls": 8,
+        "tools/ok": 2,
+        "tools/cut": 2,
+        "tools/timeout": 2,
+        "tools/exception": 4,
+        **{f"tools/{name}": 2 for name in ("hang", "crash", "flood", "google_search")},
+        "tools/hang/timeout": 2,
+        "tools/crash/exception": 2,
+        "tools/google_search/exception": 2,
+    }
     assert row["rollout/failures"] == 0
     assert row["actor/grad_norm"] > 0
     assert json.loads((run.path / "fidelity.json").read_text())["fidelity"] == 1
