@@ -129,13 +129,22 @@ def test_a_very_long_line(tmp_path: Path) -> None:
 
 
 def test_broken_files_do_not_stop_the_analysis(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        reward([str(tmp_path / "*.json")], QUIET, tmp_path / "none.json")
+    assert list(tmp_path.iterdir()) == []
     for i in range(30):
         (tmp_path / f"{i}.json").write_text("{" if i == 3 else json.dumps(row(i, success=i % 2 == 0)))
     analysis, problems = reward([str(tmp_path / "*.json")], QUIET, tmp_path / "out" / "analysis.json", min_reward=0.5)
     assert problems == 1
     assert (analysis["scored"], analysis["kept"]) == (29, 15)
-    assert all(r["success"] for r in analysis["trajectories"])
-    assert json.loads((tmp_path / "out" / "analysis.json").read_text())["statistics"]["mhqa"]["n"] == 29
+    written = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    assert {k: v for k, v in written.items() if k != "trajectories"} == analysis
+    assert len(written["trajectories"]) == 15
+    assert all(r["success"] for r in written["trajectories"])
+    found = analysis["statistics"]["mhqa"]
+    assert (found["n"], found["checked"], found["success_rate"]) == (29, 29, 15 / 29)
+    assert found["total"]["max"] == max(r["total"] for r in written["trajectories"])
+    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "analysis.json"]
     with pytest.raises(BadInput, match="is there already"):
         reward([str(tmp_path / "*.json")], QUIET, tmp_path / "out" / "analysis.json")
 

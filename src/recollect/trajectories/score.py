@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
+import numpy as np
 from pydantic_core import to_json
 
 from recollect.console import Console
 from recollect.rewards.calculator import RewardCalculator
-from recollect.run import write_atomic
 from recollect.trajectories.convert import Problems, check_domain, size_of, stem_of
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.stream import Piece, files_of, records, units
@@ -81,52 +84,103 @@ def reward(
     min_reward: float | None = None,
     overwrite: bool = False,
 ) -> tuple[dict[str, Any], int]:
-    """(the analysis, how many records could not be scored). ``min_reward`` keeps those that reach it."""
+    """(the statistics, how many records could not be scored). ``output`` lists those that reach ``min_reward``."""
     check_domain(domain)
     calculator(weights)  # bad weights are refused before anything is read
     if output is not None and output.exists() and not overwrite:
         raise BadInput(f"{output} is there already; name another --output, or give --overwrite")
     paths, problems = files_of(given), Problems(console)
-    rows: list[dict[str, Any]] = []
-    for made in scored(paths, domain, weights, console):
-        rows += made.rows
-        problems.add(made.problems)
-    problems.end(len(rows))
-    if not rows and not problems.count:
-        raise BadInput(f"there are no trajectories in {', '.join(given)}")
-    kept = [r for r in rows if min_reward is None or r["total"] >= min_reward]
-    analysis: dict[str, Any] = {
-        "files": len(paths),
-        "scored": len(rows),
-        "problems": problems.count,
-        "min_reward": min_reward,
-        "kept": len(kept),
-        "statistics": {"all": statistics(rows), **by_domain(rows)},
-        "trajectories": kept,
-    }
+    tally, listing = Tally(), Listing(output)
+    try:
+        for made in scored(paths, domain, weights, console):
+            for row in made.rows:
+                tally.add(row)
+                if min_reward is None or row["total"] >= min_reward:
+                    listing.add(row)
+            problems.add(made.problems)
+        problems.end(tally.count)
+        if not tally.count and not problems.count:
+            raise BadInput(f"there are no trajectories in {', '.join(given)}")
+        analysis: dict[str, Any] = {
+            "files": len(paths),
+            "scored": tally.count,
+            "problems": problems.count,
+            "min_reward": min_reward,
+            "kept": listing.count,
+            "statistics": tally.statistics(),
+        }
+        listing.finish(analysis)
+    finally:
+        listing.close()
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(output, to_json(analysis, indent=2) + b"\n")
-        console.say(f"{len(kept)} of {len(rows)} trajectories in {output}")
+        console.say(f"{listing.count} of {tally.count} trajectories in {output}")
     return analysis, problems.count
 
 
-def by_domain(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Statistics of each domain that occurs."""
-    names = dict.fromkeys(r["domain"] for r in rows)
-    return {name: statistics([r for r in rows if r["domain"] == name]) for name in names}
+class Listing:
+    """The rows of an analysis, on disk until it is written; memory does not grow with them."""
+
+    def __init__(self, output: Path | None) -> None:
+        self.output, self.count = output, 0
+        self.file = tempfile.TemporaryFile() if output is not None else None  # noqa: SIM115  (closed by close)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """List a row."""
+        if self.file is not None:
+            self.file.write((b",\n" if self.count else b"") + to_json(row))
+        self.count += 1
+
+    def finish(self, analysis: Mapping[str, Any]) -> None:
+        """Write the analysis with its rows."""
+        if self.output is None or self.file is None:
+            return
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        part = self.output.with_name(f".{self.output.name}.tmp")
+        self.file.seek(0)
+        with part.open("wb") as out:
+            out.write(to_json(analysis, indent=2)[:-2] + b',\n  "trajectories": [\n')
+            shutil.copyfileobj(self.file, out)
+            out.write(b"\n  ]\n}\n")
+        os.replace(part, self.output)
+
+    def close(self) -> None:
+        """Forget the rows."""
+        if self.file is not None:
+            self.file.close()
 
 
-def statistics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count, share of successes, and the spread of every part."""
-    known = [r["success"] for r in rows if r["success"] is not None]
-    spread = {name: _spread([r[name] for r in rows]) for name in NAMES} if rows else {}
-    return {"n": len(rows), "checked": len(known), "success_rate": mean(known) if known else None, **spread}
+class Tally:
+    """The numbers of all rows, by domain."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, array[float]] = {}
+        self.verdicts: dict[str, list[int]] = {}  # checked, of them successful
+        self.count = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Count a row."""
+        self.count += 1
+        for name in ("all", row["domain"]):
+            self.values.setdefault(name, array("d")).extend(row[part] for part in NAMES)
+            known = self.verdicts.setdefault(name, [0, 0])
+            known[0] += row["success"] is not None
+            known[1] += row["success"] is True
+
+    def statistics(self) -> dict[str, Any]:
+        """Count, share of successes, and the spread of every part, of all and of each domain."""
+        found: dict[str, Any] = {}
+        for name, numbers in self.values.items():
+            table = np.frombuffer(numbers, np.float64).reshape(-1, len(NAMES))
+            checked, good = self.verdicts[name]
+            spread = {part: _spread(table[:, i]) for i, part in enumerate(NAMES)}
+            rate = good / checked if checked else None
+            found[name] = {"n": len(table), "checked": checked, "success_rate": rate, **spread}
+        return found
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    found = {"mean": mean(values), "median": median(values), "min": min(values), "max": max(values)}
-    return {k: round(v, 6) for k, v in found.items()}
+def _spread(values: np.ndarray) -> dict[str, float]:
+    found = {"mean": values.mean(), "median": np.median(values), "min": values.min(), "max": values.max()}
+    return {k: round(float(v), 6) for k, v in found.items()}
 
 
 def show_statistics(analysis: Mapping[str, Any], console: Console) -> None:
