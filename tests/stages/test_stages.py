@@ -111,27 +111,25 @@ def test_a_finished_command_only_reports(finished: tuple[Path, dict[str, Any]], 
     assert {p: p.stat().st_mtime_ns for p in root.rglob("*.safetensors")} == before
 
 
-def test_killed_in_the_middle_of_the_second_stage_and_resumed(tmp_path: Path, small_model: Path) -> None:
-    """The same final weights as without the kill, whatever was under way: sampling, an update, a checkpoint."""
+@pytest.mark.parametrize("kind", ["update", pytest.param("token", marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_the_second_stage_and_resumed(tmp_path: Path, small_model: Path, kind: str) -> None:
+    """The same final weights as without the kill, whether it came in an update or while sampling."""
     whole = recipe(tmp_path, small_model, out="whole")
     assert killing.run(["stages", whole, "--quiet"], tmp_path / "whole.log") == 0, (tmp_path / "whole.log").read_text()
     found = killing.moments(tmp_path / "whole.log")
     in_second = found["update"] - 3  # a step is a backward pass and an update, and one step follows in the third stage
-    token = found["token"] // 2
-    finals = ["3-again/checkpoints/step-1", "2-qa/checkpoints/step-2", "1-memory/checkpoints/step-2"]
-    for kind, at in (("update", in_second), ("token", token)):
-        cut = recipe(tmp_path, small_model, out=f"cut-{kind}")
-        log = tmp_path / f"{kind}.log"
-        assert killing.run(["stages", cut, "--quiet"], log, kind, at) == -9, log.read_text()
-        if kind == "update":
-            assert (tmp_path / f"cut-{kind}" / "2-qa" / "checkpoints" / "step-1").is_dir()
-            assert not (tmp_path / f"cut-{kind}" / "3-again").exists()
-        assert killing.run(["stages", cut, "--quiet"], log) == 0, log.read_text()
-        for final in finals:
-            assert weights(tmp_path / f"cut-{kind}" / final) == weights(tmp_path / "whole" / final), (kind, final)
-        lines = (tmp_path / f"cut-{kind}" / "2-qa" / "metrics.jsonl").read_text().splitlines()
-        steps = [row["step"] for row in map(json.loads, lines) if "reward/mean" in row]
-        assert steps == [1, 2]
+    at = in_second if kind == "update" else found["token"] // 2
+    cut, log = recipe(tmp_path, small_model, out="cut"), tmp_path / "cut.log"
+    assert killing.run(["stages", cut, "--quiet"], log, kind, at) == -9, log.read_text()
+    if kind == "update":
+        assert (tmp_path / "cut" / "2-qa" / "checkpoints" / "step-1").is_dir()
+        assert not (tmp_path / "cut" / "3-again").exists()
+    assert killing.run(["stages", cut, "--quiet"], log) == 0, log.read_text()
+    for final in ("3-again/checkpoints/step-1", "2-qa/checkpoints/step-2", "1-memory/checkpoints/step-2"):
+        assert weights(tmp_path / "cut" / final) == weights(tmp_path / "whole" / final), final
+    lines = (tmp_path / "cut" / "2-qa" / "metrics.jsonl").read_text().splitlines()
+    steps = [row["step"] for row in map(json.loads, lines) if "reward/mean" in row]
+    assert steps == [1, 2]
 
 
 def test_others_and_starts(tmp_path: Path, small_model: Path) -> None:

@@ -21,6 +21,7 @@ from recollect.models.load import EMBEDDED, context_window, load_config, load_mo
 from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine, make_engine
+from recollect.roles import roles_of
 from recollect.session import Binding
 from recollect.train.critic import Critic, ValueModel
 from recollect.train.device import pick_device, pick_dtype, thread_counts
@@ -137,7 +138,9 @@ def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question:
     rollout = cfg.actor_rollout_ref.rollout
     tokenizer = load_tokenizer(path, cfg.agent.template)
     renderer = Renderer(tokenizer)
-    check_window(cfg, renderer, context_window(load_config(path)), longest_question)
+    trained = [role for role in roles_of(cfg) or () if cfg.roles.get(role, "trainable") == "trainable"]
+    only = trained[0] if len(trained) == 1 else ""
+    check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)
     learner = _learner(cfg, path, optim, updates)
     dtype = pick_dtype(rollout.dtype, device)
     shared = dtype == torch.float32
