@@ -24,8 +24,8 @@ class Ledger:
     """The made-up account books of the recipe `ledger` (data.made_up=ledger)."""
 
     sessions: int = 4  # dated sessions of a training task
-    entries: int = 2  # entries of a session after the first, which opens all accounts
-    accounts: int = 4  # most accounts of a book; it has at least 2
+    entries: int = 1  # entries of a session after the first, which opens all accounts
+    accounts: int = 3  # most accounts of a book; it has at least 2
     questions: int = 4  # questions about it
     hard: float = 0.3  # share of questions about several accounts: who holds more, what is the sum, how many are there
     early: float = 0.25  # share of questions that are asked after an earlier session

@@ -16,7 +16,7 @@ from recollect.config import Config
 from recollect.data.names import Split, names, values
 from recollect.types import Task
 
-KEPT, SWAPPED = 0.4, 0.3  # what the sloppy clerk writes down, and the share of it with the wrong tool
+KEPT, SWAPPED = 0.45, 0.25  # sessions that the sloppy clerk writes down, and the share of them with the wrong tool
 LATEST, MORE, TOGETHER, COUNT = "latest", "more", "together", "count"
 
 
@@ -25,8 +25,8 @@ class LedgerShape:
     """How books are made."""
 
     sessions: int = 4
-    entries: int = 2  # entries of a later session, each about another account
-    accounts: int = 4  # at most; a book has at least two
+    entries: int = 1  # entries of a later session, each about another account
+    accounts: int = 3  # at most; a book has at least two
     questions: int = 4
     hard: float = 0.3  # share of questions that are not about one latest value
     early: float = 0.25  # share of questions that are asked after an earlier session
@@ -87,18 +87,18 @@ def expert(prompt: str) -> str:
 def sloppy(prompt: str) -> str:
     """A clerk that knows the form of every reply but keeps poor notes; it looks up and answers as the expert does.
 
-    It writes down less than half of the entries, and sometimes takes ``add`` for ``update`` or the reverse. Its whims
+    It writes down less than half of the sessions, and sometimes takes ``add`` for ``update`` or the reverse. Its whims
     depend on the prompt alone.
     """
     if not prompt.startswith("Section: "):
         return _answer(prompt)
     rng = random.Random(zlib.crc32(prompt.encode()))
-    lines = []
-    for line in _read(prompt).split("\n"):
-        if rng.random() < KEPT:
-            verb, rest = line.split(maxsplit=1)
-            lines.append(f" {OTHER[verb] if rng.random() < SWAPPED else verb} {rest}")
-    return "\n".join(lines) or " none"
+    if rng.random() >= KEPT:
+        return " none"
+    right = _read(prompt)
+    if rng.random() >= SWAPPED:
+        return right
+    return "\n".join(f" {OTHER[line.split()[0]]} {line.split(maxsplit=1)[1]}" for line in right.split("\n"))
 
 
 def _facts(prompt: str) -> list[tuple[str, str]]:
