@@ -84,49 +84,64 @@ def _level(
     return Level(place(q), place(k), ends(q_lengths), ends(k_lengths), max(q_lengths), max(k_lengths), causal)
 
 
+def tree_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, plan: list[Level]) -> tuple[Tensor, Tensor]:
+    """[tokens, heads, dim] queries over keys and values of fewer heads, all levels merged; and the normaliser."""
+    out = total = None
+    for level in plan:
+        part, weight, *_ = torch.ops.aten._flash_attention_forward(
+            _take(q, level.q), _take(k, level.k), _take(v, level.k), level.q_ends, level.k_ends, level.q_most,
+            level.k_most, 0.0, level.causal, False, scale=scale,
+        )  # fmt: skip
+        if out is None or total is None:
+            out, total = part, weight
+            continue
+        before = total[:, level.q]
+        both = torch.logaddexp(before, weight)
+        share = torch.exp(weight - both).t().unsqueeze(-1)
+        out[level.q] = torch.lerp(out[level.q].float(), part.float(), share).to(out.dtype)
+        total[:, level.q] = both
+    assert out is not None
+    assert total is not None
+    return out, total
+
+
+def tree_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, scale: float, plan: list[Level]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values: every level with the merged output and normaliser."""
+    grads: list[Tensor] = []
+    state = torch.zeros(2, dtype=torch.int64, device=q.device)
+    for level in plan:
+        made = torch.ops.aten._flash_attention_backward(
+            _take(grad.contiguous(), level.q), _take(q, level.q), _take(k, level.k), _take(v, level.k),
+            _take(out, level.q), total if level.q is None else total[:, level.q].contiguous(), level.q_ends,
+            level.k_ends, level.q_most, level.k_most, 0.0, level.causal, state, state, scale=scale,
+        )  # fmt: skip
+        if not grads:
+            grads = list(made)
+        else:
+            for whole, part, place in zip(grads, made, (level.q, level.k, level.k), strict=True):
+                assert place is not None
+                whole.index_add_(0, place, part)
+    return grads[0], grads[1], grads[2]
+
+
 class TreeAttention(torch.autograd.Function):
-    """[tokens, heads, dim] queries over [tokens, kv heads, dim] keys and values, level by level."""
+    """Both as one differentiable function."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, plan: list[Level]) -> Tensor:
         """All levels, merged."""
-        out = total = None
-        for level in plan:
-            part, weight, *_ = torch.ops.aten._flash_attention_forward(
-                _take(q, level.q), _take(k, level.k), _take(v, level.k), level.q_ends, level.k_ends, level.q_most,
-                level.k_most, 0.0, level.causal, False, scale=scale,
-            )  # fmt: skip
-            if out is None or total is None:
-                out, total = part, weight
-                continue
-            before = total[:, level.q]
-            both = torch.logaddexp(before, weight)
-            share = torch.exp(weight - both).t().unsqueeze(-1)
-            out[level.q] = torch.lerp(out[level.q].float(), part.float(), share).to(out.dtype)
-            total[:, level.q] = both
+        out, total = tree_forward(q, k, v, scale, plan)
         ctx.save_for_backward(q, k, v, out, total)
         ctx.scale, ctx.plan = scale, plan
-        assert out is not None
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         """Every level with the merged output and normaliser."""
         q, k, v, out, total = ctx.saved_tensors
-        grads: list[Tensor] = []
-        state = torch.zeros(2, dtype=torch.int64, device=q.device)
-        for level in ctx.plan:
-            made = torch.ops.aten._flash_attention_backward(
-                _take(grad.contiguous(), level.q), _take(q, level.q), _take(k, level.k), _take(v, level.k),
-                _take(out, level.q), total if level.q is None else total[:, level.q].contiguous(), level.q_ends,
-                level.k_ends, level.q_most, level.k_most, 0.0, level.causal, state, state, scale=ctx.scale,
-            )  # fmt: skip
-            if not grads:
-                grads = list(made)
-            else:
-                for whole, part, place in zip(grads, made, (level.q, level.k, level.k), strict=True):
-                    whole.index_add_(0, place, part)
-        return *grads, None, None
+        return *tree_backward(grad, q, k, v, out, total, ctx.scale, ctx.plan), None, None
 
 
 def _take(x: Tensor, place: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.flash import Level, TreeAttention, levels
+from recollect.algos.flash import Level, TreeAttention, levels, tree_backward, tree_forward
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa, small_sdpa
 
@@ -65,8 +65,43 @@ class TreePlan:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
-        if self.levels is not None and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half):
-            return TreeAttention.apply(q, k, v, scale, self.levels)
+        levels = self._levels_for(q, window, softcap)
+        if levels is not None:
+            return TreeAttention.apply(q, k, v, scale, levels)
+        return self._by_segments(q, k, v, scale, window, softcap)
+
+    def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> list[Level] | None:
+        """The levels, where a GPU can attend by them."""
+        able = window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
+        return self.levels if able else None
+
+    def attend_kept(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> tuple[Tensor, Tensor]:
+        """Without a graph: the output [tokens, heads, dim] and what `attend_back` needs of it."""
+        levels = self._levels_for(q, window, softcap)
+        if levels is not None:
+            return tree_forward(q, k, v, scale, levels)
+        out = self._by_segments(q, k, v, scale, window, softcap)
+        return out, torch.empty(q.shape[1], q.shape[0], device=q.device)
+
+    def attend_back(
+        self, grad: Tensor, kept: Sequence[Tensor], scale: float, window: int | None, softcap: float | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of ``kept``'s queries, keys and values; by segments they are computed again."""
+        q, k, v, out, total = kept
+        levels = self._levels_for(q, window, softcap)
+        if levels is not None:
+            return tree_backward(grad, q, k, v, out, total, scale, levels)
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            again = self._by_segments(leaves[0], leaves[1], leaves[2], scale, window, softcap)
+            found = torch.autograd.grad(again, leaves, grad)
+        return found[0].contiguous(), found[1].contiguous(), found[2].contiguous()
+
+    def _by_segments(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor:
         outs = []
         for bucket in self.buckets:
             parts = [

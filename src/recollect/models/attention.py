@@ -75,6 +75,46 @@ def _(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float
     return q.new_empty(q.shape[1], q.shape[0], q.shape[2])
 
 
+@torch.library.custom_op("recollect::attend_tree", mutates_args=())
+def _attend_tree(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> tuple[Tensor, Tensor]:
+    """Attention inside a compiled layer that is trained: [tokens, heads, dim], and what its gradient needs."""
+    plan: Any = _active
+    return plan.attend_kept(q, k, v, scale, window or None, softcap or None)
+
+
+@_attend_tree.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
+
+
+@torch.library.custom_op("recollect::attend_tree_back", mutates_args=())
+def _attend_tree_back(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, scale: float, window: int, softcap: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Its gradient; the plan of the forward pass is active again."""
+    plan: Any = _active
+    return plan.attend_back(grad, (q, k, v, out, total), scale, window or None, softcap or None)
+
+
+@_attend_tree_back.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, scale: float, window: int, softcap: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _keep_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, *ctx.limits = inputs
+    ctx.save_for_backward(q, k, v, *output)
+
+
+def _gradient(ctx: Any, grad: Tensor, _: Any) -> Any:
+    return *_attend_tree_back(grad.contiguous(), *ctx.saved_tensors, *ctx.limits), None, None, None
+
+
+_attend_tree.register_autograd(_gradient, setup_context=_keep_for_gradient)
+
+
 def _attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -85,12 +125,16 @@ def _attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     assert query.shape[0] == 1, "recollect attention takes one flat batch"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if torch.compiler.is_compiling():
-        found = _attend_next(query[0], key[0], value[0], float(scale), sliding_window or 0, softcap or 0.0)
+        limits = float(scale), sliding_window or 0, softcap or 0.0
+        if torch.is_grad_enabled():
+            found, _ = _attend_tree(*(x[0].transpose(0, 1).contiguous() for x in (query, key, value)), *limits)
+        else:
+            found = _attend_next(query[0], key[0], value[0], *limits)
         return found.unsqueeze(0), None
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer = int(module.layer_idx)  # type: ignore[arg-type]
@@ -122,6 +166,15 @@ def focus(model: torch.nn.Module) -> None:
             module.register_forward_pre_hook(_select)
             module.register_forward_hook(_scatter)
             module.recollect_focus = True  # type: ignore[assignment]
+
+
+def unfocus(model: torch.nn.Module) -> None:
+    """Have every layer compute all of its tokens again."""
+    for module in model.modules():
+        if hasattr(module, "recollect_focus"):
+            module._forward_pre_hooks.clear()
+            module._forward_hooks.clear()
+            del module.recollect_focus
 
 
 def _select(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -43,7 +43,8 @@ def save(
     final, temporary = folder / name, folder / f".{name}.writing"
     remove_tree(temporary)
     temporary.mkdir(parents=True)
-    write_weights(learner.model, temporary, base)
+    whole = learner.model if learner.masters is None else learner.plain(torch.float32)
+    write_weights(whole, temporary, base)
     tokenizer.save_pretrained(temporary)
     torch.save(learner.state(), temporary / OPTIMIZER)
     if critic is not None:
@@ -125,7 +126,7 @@ def load(path: Path, learner: Learner, critic: Critic | None = None) -> dict[str
 
 def load_weights(path: Path, learner: Learner) -> None:
     """Put a checkpoint's weights into a learner's model."""
-    read_weights(path, learner.model)
+    read_weights(path, learner.model, learner.masters)
 
 
 def _sync(path: Path) -> None:

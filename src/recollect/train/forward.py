@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from recollect.algos.tree import build_tree
 from recollect.models.attention import using
 from recollect.types import BadInput
 
-CHUNK_LOGITS = 1 << 25  # logits computed at a time: 128 MiB of float32
+CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits computed at a time
+LARGE = 8192  # ids of a vocabulary whose logits are worth a compiled function
 
 
 def hidden_states(model: Any, packed: Packed) -> Tensor:
@@ -34,12 +36,14 @@ class Prediction(NamedTuple):
     head: Callable[[Tensor], Tensor]
     softcap: float | None
 
-    def logits(self, hidden: Tensor, temperature: float) -> Tensor:
+
+    def logits(self, hidden: Tensor, temperature: float = 1.0) -> Tensor:
         """[…, vocabulary] logits in float32 of some of the hidden states."""
-        logits = self.head(hidden).float()
-        if self.softcap is not None:
-            logits = self.softcap * torch.tanh(logits / self.softcap)
-        return logits / temperature if temperature != 1.0 else logits
+        return _scaled(self.head(hidden), self.softcap, temperature)
+
+    def at_once(self, vocabulary: int, models: int = 1) -> int:
+        """Targets whose logits, of so many models, are computed at a time."""
+        return max(1, CHUNK_LOGITS[self.hidden.device.type] // models // vocabulary)
 
 
 class Statistics(NamedTuple):
@@ -56,6 +60,38 @@ def predict(model: Any, packed: Packed) -> Prediction:
     return Prediction(hidden, model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None))
 
 
+def _scaled(logits: Tensor, softcap: float | None, temperature: float) -> Tensor:
+    logits = logits.float()
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    return logits / temperature if temperature != 1.0 else logits
+
+
+def _figures(
+    raw: Tensor,
+    expected: Tensor | None,
+    targets: Tensor,
+    softcaps: tuple[float | None, float | None],
+    temperature: float,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of each row of logits: the target's log-probability, the entropy, and the divergence from expected logits."""
+    logits = _scaled(raw, softcaps[0], temperature)
+    log_z = logits.logsumexp(-1)
+    logprob = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z
+    probability = torch.exp(logits - log_z.unsqueeze(-1))
+    entropy = log_z - (probability * logits).sum(-1)
+    if expected is None:
+        return logprob, entropy, None
+    reference = _scaled(expected, softcaps[1], temperature).log_softmax(-1)
+    return logprob, entropy, -entropy - (probability * reference).sum(-1)
+
+
+@cache
+def _fused() -> Callable[..., Any]:
+    """The same compiled: a few passes over the logits instead of a dozen."""
+    return torch.compile(_figures, dynamic=True)
+
+
 def _piece(
     policy: Prediction,
     reference: Prediction | None,
@@ -64,16 +100,12 @@ def _piece(
     targets: Tensor,
     temperature: float,
 ) -> Statistics:
-    logits = policy.logits(hidden, temperature)
-    log_z = logits.logsumexp(-1)
-    logprob = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z
-    probability = torch.softmax(logits, -1)
-    entropy = log_z - (probability * logits).sum(-1)
-    if reference is None or other is None:
-        return Statistics(logprob, entropy, None)
-    with torch.no_grad():
-        expected = reference.logits(other, temperature).log_softmax(-1)
-    return Statistics(logprob, entropy, -entropy - (probability * expected).sum(-1))
+    raw, expected, softcap = policy.head(hidden), None, None
+    if reference is not None and other is not None:
+        with torch.no_grad():
+            expected, softcap = reference.head(other), reference.softcap
+    figures = _fused() if raw.is_cuda and raw.shape[-1] >= LARGE else _figures
+    return Statistics(*figures(raw, expected, targets, (policy.softcap, softcap), temperature))
 
 
 @torch.no_grad()
@@ -111,7 +143,7 @@ def statistics(
     The reference gets no gradient.
     """
     policy = predict(model, packed)
-    rows = chunk or max(1, CHUNK_LOGITS // model.config.vocab_size // (1 if reference is None else 2))
+    rows = chunk or policy.at_once(model.config.vocab_size, 1 if reference is None else 2)
     if len(policy.hidden) <= rows:
         other = None if reference is None else reference.hidden
         return _piece(policy, reference, policy.hidden, other, packed.targets, temperature)

@@ -16,8 +16,10 @@ from torch import Tensor
 from recollect.algos.packed import Packed
 from recollect.config import Offload, Optim, RefOffload
 from recollect.models.attention import focus, using
-from recollect.models.lora import adapters_off, is_adapted
+from recollect.models.lora import adapters_off, is_adapted, plain_copy
+from recollect.train import recompute
 from recollect.train.forward import Prediction, predict, statistics
+from recollect.train.masters import Masters, to_half
 from recollect.train.offload import park, park_optimizer, wake, wake_optimizer
 from recollect.train.optim import Optimizers, build_optimizer, learning_rate
 
@@ -29,6 +31,7 @@ Loss = Callable[..., Tensor]
 class Learner:
     """A model in float32, computed in ``dtype``, and its optimizer.
 
+    With ``half`` the model's own weights are bfloat16, which an engine can share, with float32 masters behind them.
     ``adapters`` False computes with a LoRA model's base. ``offload`` says what waits in host memory between uses; a
     stretch of work over several calls can be put inside `awake`, so that the weights move once. An ``owner`` is the
     learner whose weights these are, if they are another's; it alone moves them.
@@ -47,13 +50,22 @@ class Learner:
         adapters: bool = True,
         seed: int = 0,
         owner: Learner | None = None,
+        half: bool = False,
     ) -> None:
-        self.model = model.float()
+        self.half: bool = half if owner is None else owner.half
+        self.masters: Masters | None = None if owner is None else owner.masters
+        if half and owner is None and not frozen:
+            self.masters = Masters(model)
+        elif half:
+            to_half(model)
+        elif not self.half:
+            model.float()
+        self.model = model
         focus(self.model)
         self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
         self.dtype = dtype
         self.optim = optim
-        self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim)
+        self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim, self.masters)
         self.total_updates = total_updates
         self.updates = 0
         self.grad_clip = grad_clip
@@ -163,6 +175,7 @@ class Learner:
             self.model.train()
             for packed in packs:
                 packed = packed.to(self.device)
+                recompute.choose(self.model, len(packed.tokens), self.optimizer.owed())
                 with self._policy():
                     value = loss(self.model, packed)
                 with using(packed.plan):  # recomputed activations attend again
@@ -192,10 +205,10 @@ class Learner:
         lr = learning_rate(self.optim, self.updates, self.total_updates)
         self.optimizer.set_lr(lr)
         with self.awake():
-            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip))
+            wake_optimizer(self.optimizer, self.device)
+            norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.gradients(), self.grad_clip))
             finite = norm == norm and norm != float("inf")
             if finite:
-                wake_optimizer(self.optimizer, self.device)
                 self.optimizer.step()
             self.optimizer.zero_grad()
             if self.offload.optimizer_offload:
@@ -208,6 +221,16 @@ class Learner:
         self.updates += 1
 
     # ---- state ----
+
+    def plain(self, dtype: torch.dtype) -> Any:
+        """The trained model by itself in host memory, adapters merged, with the exact weights."""
+        if self.masters is None:
+            return plain_copy(self.model, dtype)
+        made = plain_copy(self.model, torch.float32)
+        for name, parameter in made.named_parameters():
+            if name in self.masters.weights:
+                parameter.data.copy_(self.masters.weights[name].data)
+        return made.to(dtype)
 
     def state(self) -> dict[str, Any]:
         """Everything but the weights that a resumed run needs."""
@@ -237,4 +260,13 @@ def reference_of(learner: Learner, offload: RefOffload | None = None) -> Learner
     with learner.awake():
         model = copy.deepcopy(learner.model).requires_grad_(False)
     parked = Offload(param_offload=offload is not None and offload.param_offload)
-    return Learner(model, learner.optim, 1, learner.dtype, threads=learner.threads, frozen=True, offload=parked)
+    return Learner(
+        model,
+        learner.optim,
+        1,
+        learner.dtype,
+        threads=learner.threads,
+        frozen=True,
+        offload=parked,
+        half=learner.half,
+    )

@@ -46,18 +46,22 @@ def wake(module: nn.Module, device: torch.device) -> None:
 
 
 def park_optimizer(optimizer: Optimizers) -> None:
-    """Move an optimizer's moments to host memory; counters, which are scalars, stay where the optimizer put them."""
+    """Move an optimizer's moments and masters to host memory; its counters, which are scalars, stay."""
     moved = False
     for state, key, value in _moments(optimizer):
         if value.device.type == "cuda":
             state[key] = to_host(value)
             moved = True
+    if optimizer.masters is not None:
+        optimizer.masters.park()
     if moved:
         torch.cuda.synchronize()
 
 
 def wake_optimizer(optimizer: Optimizers, device: torch.device) -> None:
     """Move an optimizer's moments back to the device."""
+    if optimizer.masters is not None:
+        optimizer.masters.wake()
     for state, key, value in _moments(optimizer):
         state[key] = value.to(device, non_blocking=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,20 +12,42 @@ from torch import nn
 from recollect.config import Optim
 from recollect.types import BadInput
 
+if TYPE_CHECKING:
+    from recollect.train.masters import Masters
+
 
 class Optimizers:
-    """One or two torch optimizers that step together."""
+    """One or two torch optimizers that step together, over a model's parameters or the masters behind them."""
 
-    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
-        self.parts = parts
+    def __init__(self, parts: list[torch.optim.Optimizer], masters: Masters | None = None) -> None:
+        self.parts, self.masters = parts, masters
+
+    def moved(self) -> list[nn.Parameter]:
+        """What the optimizers move."""
+        return [p for part in self.parts for group in part.param_groups for p in group["params"]]
+
+    def gradients(self) -> list[nn.Parameter]:
+        """The same, with their gradients."""
+        if self.masters is not None:
+            self.masters.hand_over()
+        return self.moved()
+
+    def owed(self) -> int:
+        """Bytes that an update takes for a while: gradients, and before the first one the moments too."""
+        started = any(part.state for part in self.parts)
+        return sum(p.numel() for p in self.moved()) * (4 if started else 12)
 
     def step(self) -> None:
         for part in self.parts:
             part.step()
+        if self.masters is not None:
+            self.masters.publish()
 
     def zero_grad(self) -> None:
         for part in self.parts:
             part.zero_grad(set_to_none=True)
+        if self.masters is not None:
+            self.masters.forget()
 
     def set_lr(self, lr: float) -> None:
         for part in self.parts:
@@ -40,12 +62,13 @@ class Optimizers:
             part.load_state_dict(state[str(i)])
 
 
-def build_optimizer(model: nn.Module, config: Optim) -> Optimizers:
-    """The optimizer that the configuration names, over the parameters that train."""
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+def build_optimizer(model: nn.Module, config: Optim, masters: Masters | None = None) -> Optimizers:
+    """The optimizer that the configuration names, over the parameters that train or the masters behind them."""
+    behind = (lambda p: p) if masters is None else masters.behind
+    named = [(n, behind(p)) for n, p in model.named_parameters() if p.requires_grad]
     lr, decay, betas = config.lr, config.weight_decay, tuple(config.betas)
     if config.name == "adamw":
-        return Optimizers([_adamw((p for _, p in named), lr, decay, betas)])
+        return Optimizers([_adamw((p for _, p in named), lr, decay, betas)], masters)
     if config.name != "muon":
         raise BadInput(f"actor_rollout_ref.actor.optim.name={config.name}: known are adamw and muon")
     matrices = [p for n, p in named if p.ndim == 2 and not any(k in n for k in ("embed", "lm_head", "value_head"))]
@@ -54,7 +77,7 @@ def build_optimizer(model: nn.Module, config: Optim) -> Optimizers:
     parts: list[torch.optim.Optimizer] = []
     if matrices:
         parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
-    return Optimizers([*parts, _adamw(rest, lr, decay, betas)] if rest else parts)
+    return Optimizers([*parts, _adamw(rest, lr, decay, betas)] if rest else parts, masters)
 
 
 def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple[float, ...]) -> torch.optim.Optimizer:

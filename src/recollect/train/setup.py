@@ -17,12 +17,15 @@ from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
 from recollect.data.prompts import CONVERSING, cut_text, too_many, window_problem
+from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights
+from recollect.models.share import is_shared, see_same, twin
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine, make_engine
 from recollect.roles import roles_of
 from recollect.session import Binding
+from recollect.train import recompute
 from recollect.train.critic import Critic, ValueModel
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.forward import check_head
@@ -42,7 +45,7 @@ class Parts:
 
     def sync(self, version: int) -> None:
         """Give the engine the learner's weights, as the given version."""
-        if self.learner.model is not self.engine.model:
+        if not is_shared(self.learner.model, self.engine.model):
             with self.learner.awake():
                 copy_weights(self.learner.model, self.engine.model)
         self.engine.model.eval()
@@ -122,9 +125,20 @@ def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
     check_head(model)
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
-    dtype = pick_dtype(actor.dtype, device)
+    dtype, sampled = (pick_dtype(name, device) for name in (actor.dtype, cfg.actor_rollout_ref.rollout.dtype))
+    half = device == "cuda" and dtype == sampled == torch.bfloat16 and cfg.actor_rollout_ref.model.lora_rank == 0
     offload, seed = actor.fsdp_config, cfg.trainer.seed
-    return Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed)
+    learner = Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed, half=half)
+    if worth_compiling(model):
+        compile_layers(model, trained=True)
+    return learner
+
+
+def _sampler(learner: Learner, path: str, dtype: torch.dtype, device: str) -> Any:
+    """The model that the engine samples with: over the learner's own weights where they have its type."""
+    if learner.half:
+        return twin(learner.model)
+    return learner.model if dtype == torch.float32 else load_model(path, dtype, device)
 
 
 def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -> Parts:
@@ -142,12 +156,12 @@ def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question:
     only = trained[0] if len(trained) == 1 else ""
     check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)
     learner = _learner(cfg, path, optim, updates)
-    dtype = pick_dtype(rollout.dtype, device)
-    shared = dtype == torch.float32
-    sampler = learner.model if shared else load_model(path, dtype, device)
-    if shared:  # weights that the engine samples with are always in use
+    sampler = _sampler(learner, path, pick_dtype(rollout.dtype, device), device)
+    if is_shared(learner.model, sampler):  # weights that the engine samples with are always in use
         learner.offload = replace(learner.offload, param_offload=False)
-    engine = make_engine(sampler, renderer.decode, rollout, own=not shared)
+    engine = make_engine(sampler, renderer.decode, rollout, own=sampler is not learner.model)
+    if learner.half:
+        see_same(learner.model, sampler)  # the engine may have laid the weights out anew
     engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in sampler.parameters()))[0]
     return Parts(device, tokenizer, renderer, learner, engine)
 
@@ -155,7 +169,7 @@ def _build(cfg: Config, path: str, optim: Optim, updates: int, longest_question:
 def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int) -> Any:
     """Put in what the configuration asks for: gradient checkpointing, a LoRA adapter."""
     if cfg.enable_gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute.allow(model)
     if cfg.lora_rank > 0:
         base = "" if path in SCRATCH else path
         if base not in ("", EMBEDDED) and Path(base).expanduser().is_dir():
@@ -173,7 +187,7 @@ def build_critic(
         _check_shared(critic)
         body, owner = actor.model.base_model, actor
         if critic.model.enable_gradient_checkpointing:
-            actor.model.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute.allow(actor.model)
     else:
         with starting_model(cfg, name) as path:
             whole = load_model(path, torch.float32, actor.device.type)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from recollect.models.lora import is_adapted, load_adapter, save_adapter
+from recollect.train.masters import Masters
 
 
 def write_weights(model: Any, folder: Path, base: str | None = None) -> None:
@@ -18,8 +19,8 @@ def write_weights(model: Any, folder: Path, base: str | None = None) -> None:
         model.save_pretrained(folder)
 
 
-def read_weights(folder: Path, model: Any) -> None:
-    """Put weights that were written of the same model back into it."""
+def read_weights(folder: Path, model: Any, masters: Masters | None = None) -> None:
+    """Put weights that were written of the same model back into it, and into the masters behind it."""
     from safetensors.torch import load_file
 
     if is_adapted(model):
@@ -32,3 +33,5 @@ def read_weights(folder: Path, model: Any) -> None:
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:
         raise ValueError(f"its weights are those of another model ({(unexpected or missing)[0]})")
+    if masters is not None:
+        masters.load(weights)

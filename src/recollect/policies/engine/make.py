@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from recollect.config import Rollout
+from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.policies.engine.engine import Engine
-
-COMPILED_FROM = 100_000_000  # parameters; compiling the layers of a smaller model takes longer than it saves
 
 
 def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine:
-    """The engine of a model. ``own`` says that nobody trains these weights, so the model may be made over for speed."""
+    """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed."""
     limits = cfg.max_num_seqs, cfg.max_num_batched_tokens, cfg.prefix_cache_tokens
     device = next(model.parameters()).device
     if device.type != "cuda":
@@ -24,9 +23,9 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
     if cfg.enforce_eager or importlib.util.find_spec("triton") is None:
         return Engine(model, decode, *limits)
     from recollect.policies.engine.cuda.engine import CudaEngine
-    from recollect.policies.engine.cuda.prepare import compile_layers, fuse
+    from recollect.policies.engine.cuda.prepare import fuse
 
-    compiled = own and sum(p.numel() for p in model.parameters()) >= COMPILED_FROM
+    compiled = own and worth_compiling(model)
     if own:
         fuse(model)
     if compiled:

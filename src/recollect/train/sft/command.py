@@ -14,7 +14,6 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
 from recollect.models.export import write_model
 from recollect.models.load import context_window
-from recollect.models.lora import plain_copy
 from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.track import trackers_of
@@ -55,7 +54,7 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
         report = _report(run, work, collector() if tasks else None, tasks)
         for source, found in report["held_out"].items():
             console.say(f"held-out success, {source}: {found['accuracy']:.3f} (n = {found['n']})")
-    plain = plain_copy(learner.model, pick_dtype(cfg.sft.export_dtype, "cpu"))
+    plain = learner.plain(pick_dtype(cfg.sft.export_dtype, "cpu"))
     write_model(plain, tokenizer, run.path / "model")
     run.write_json(REPORT, report)
     console.say(f"model: {run.path / 'model'}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from recollect.algos.packed import Packed
-from recollect.train.forward import CHUNK_LOGITS, Prediction, predict
+from recollect.train.forward import Prediction, predict
 
 
 def token_losses(model: Any, packed: Packed, chunk: int | None = None) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,7 @@ def token_losses(model: Any, packed: Packed, chunk: int | None = None) -> tuple[
     that imitation does not need.
     """
     policy = predict(model, packed)
-    rows = chunk or max(1, CHUNK_LOGITS // model.config.vocab_size)
+    rows = chunk or policy.at_once(model.config.vocab_size)
     if len(policy.hidden) <= rows:
         return _piece(policy, policy.hidden, packed.targets)
     pieces = []

@@ -159,6 +159,9 @@ class CudaEngine(Engine):
             logits = self.model(
                 input_ids=rows.token.unsqueeze(0), position_ids=rows.position.unsqueeze(0), use_cache=False
             ).logits[0]
+        if plain:
+            rows.draw(logits)
+            return
         real = rows.reals[:, : rows.rows]
         noise = uniform(rows.noise, rows.count)
         ids, logprobs = self._sampler(logits, real[0].float(), real[1], rows.top_k, noise, plain, greedy)

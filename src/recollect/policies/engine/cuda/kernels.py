@@ -1,8 +1,8 @@
 """Attention of decoding rows: every row's own keys, prefixes that are read once for all rows that share them, merged.
 
 A row's scores are split over several programs. Each writes a partial output and the logarithm (base 2) of its
-normaliser; the last kernel merges them. Lengths, slots and prefix addresses are read on the device, so one captured
-graph serves any of them.
+normaliser; of the programs that share a row's own keys, the one that ends last merges them all. Lengths, slots and
+prefix addresses are read on the device, so one captured graph serves any of them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,50 @@ def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
     return s * 1.4426950408889634
 
 
+@triton.jit
+def _take_in(q, k, v, seen, top, total, out, scale, softcap, SOFTCAP: tl.constexpr):
+    """A tile of keys and values into the running maximum, normaliser and output."""
+    score = tl.where(seen, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
+    higher = tl.maximum(top, tl.max(score, 1))
+    safe = tl.where(higher > float("-inf"), higher, 0.0)
+    weight = tl.exp2(score - safe[:, None])
+    fade = tl.exp2(top - safe)
+    total = total * fade + tl.sum(weight, 1)
+    out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+    return higher, total, out
+
+
+@triton.jit
+def _merge(
+    o_ptr, l_ptr, index, parts, real, g, d, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr
+):
+    """Partial outputs of some heads, each weighed by its normaliser; other programs wrote them, so no stale copies."""
+    top = tl.full((GP,), float("-inf"), tl.float32)
+    total = tl.zeros((GP,), tl.float32)
+    out = tl.zeros((GP, DP), tl.float32)
+    for p in range(parts):
+        level = tl.load(l_ptr + index + p, mask=g < G, other=0.0, cache_modifier=".cg")
+        part = tl.load(o_ptr + (index + p)[:, None] * D + d[None, :], mask=real, other=0.0, cache_modifier=".cg")
+        higher = tl.maximum(top, level)
+        safe = tl.where(higher > float("-inf"), higher, 0.0)
+        fade, weight = tl.exp2(top - safe), tl.exp2(level - safe)
+        total = total * fade + weight
+        out = out * fade[:, None] + part * weight[:, None]
+        top = higher
+    return out / total[:, None]
+
+
 @triton.jit(do_not_specialize=["S", "ALL"])
 def _own(
-    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, o_ptr, l_ptr, scale, softcap, window,
-    q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
-    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, count_ptr, out_ptr,
+    scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, ALONE: tl.constexpr,
     SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """One row, one key head, one part of the row's own tokens; the first part also stores the new token."""
+    """One row, one key head, one part of the row's own tokens; the first part also stores the new token.
+
+    ALONE: there is no other part. Otherwise the last program to end merges the row's parts, those of its prefix too.
+    """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     n = tl.load(own_ptr + row)
     first = n * 0
@@ -60,18 +96,23 @@ def _own(
         there = (t[:, None] < high) & (d[None, :] < D)
         spot = place + t[:, None].to(tl.int64) * D + d[None, :]
         k = tl.load(keys + spot, mask=there, other=0.0)
-        score = tl.where(t[None, :] < high, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        weight = tl.exp2(score - higher[:, None])
-        fade = tl.exp2(top - higher)
-        total = total * fade + tl.sum(weight, 1)
         v = tl.load(values + spot, mask=there, other=0.0)
-        out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
-        top = higher
+        top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, SOFTCAP)
     some = tl.where(total > 0, total, 1.0)
-    index = (row * heads + h * G + g) * ALL + s
-    tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=real)
-    tl.store(l_ptr + index, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=g < G)
+    final = out_ptr + (row * heads + h * G + g)[:, None] * D + d[None, :]
+    if ALONE:
+        tl.store(final, (out / some[:, None]).to(out_ptr.dtype.element_ty), mask=real)
+    else:
+        index = (row * heads + h * G + g) * ALL
+        tl.store(o_ptr + (index + s)[:, None] * D + d[None, :], out / some[:, None], mask=real)
+        tl.store(l_ptr + index + s, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=g < G)
+        tl.debug_barrier()
+        counter = count_ptr + row * tl.num_programs(1) + h
+        if tl.atomic_add(counter, 1) == S - 1:
+            parts = tl.where(tl.load(shared_ptr + row) > 0, ALL, S)
+            made = _merge(o_ptr, l_ptr, index, parts, real, g, d, G, GP, D, DP)
+            tl.store(final, made.to(out_ptr.dtype.element_ty), mask=real)
+            tl.store(counter, 0)
 
 
 @triton.jit(do_not_specialize=["layer", "first_split", "most", "S", "BLOCKS", "ALL"])
@@ -111,85 +152,65 @@ def _shared(
         there = (t[:, None] < high) & (d[None, :] < D)
         spot = t[:, None].to(tl.int64) * D + d[None, :]
         k = tl.load(keys + spot, mask=there, other=0.0)
+        v = tl.load(values + spot, mask=there, other=0.0)
         seen = (t[None, :] < n[:, None]) & (t[None, :] < high)
         if WINDOW:
             seen = seen & (t[None, :] >= low_seen[:, None])
-        score = tl.where(seen, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        safe = tl.where(higher > float("-inf"), higher, 0.0)
-        weight = tl.exp2(score - safe[:, None])
-        fade = tl.exp2(top - safe)
-        total = total * fade + tl.sum(weight, 1)
-        v = tl.load(values + spot, mask=there, other=0.0)
-        out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
-        top = higher
+        top, total, out = _take_in(q, k, v, seen, top, total, out, scale, softcap, SOFTCAP)
     some = tl.where(total > 0, total, 1.0)
     index = (row * heads + head) * ALL + first_split + s
     tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=here)
     tl.store(l_ptr + index, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=real)
 
 
-@triton.jit(do_not_specialize=["OWN", "ALL"])
-def _merge(
-    o_ptr, l_ptr, out_ptr, shared_ptr, heads, OWN, ALL, P: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-):  # fmt: skip
-    """One row, one head: its partial outputs, each weighed by its normaliser."""
-    i = tl.program_id(0)
-    s, d = tl.arange(0, P), tl.arange(0, DP)
-    parts = tl.where(tl.load(shared_ptr + i // heads) > 0, ALL, OWN)
-    weight = tl.load(l_ptr + i * ALL + s, mask=s < parts, other=float("-inf"))
-    w = tl.exp2(weight - tl.max(weight, 0))
-    there = (s[:, None] < parts) & (d[None, :] < D)
-    o = tl.load(o_ptr + (i * ALL + s)[:, None] * D + d[None, :], mask=there, other=0.0)
-    merged = tl.sum(o * w[:, None], 0) / tl.sum(w, 0)
-    tl.store(out_ptr + i * D + d, merged.to(out_ptr.dtype.element_ty), mask=d < D)
-
-
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 PROGRAMS = 528  # that keep the GPU busy: four for each multiprocessor of a large one
 MOST_SPLITS = 16
+OWN_TILE = (32, 1, 4)  # keys, warps and stages of a program that reads a row's own tokens
+FEW_TILE = (32, 1, 4)  # the same for a prefix that few rows read …
+MANY_TILE = (64, 4, 3)  # … and for one that many read
+MANY = 64  # queries that such a program takes
 
 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slot: Tensor, own: Tensor, shared: Tensor,
-    readers: Tensor | None, bases: Tensor, rooms: Tensor, layer: int, scale: float, window: int | None,
-    softcap: float | None,
+    readers: Tensor | None, bases: Tensor, rooms: Tensor, counts: Tensor, layer: int, scale: float,
+    window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
     """Queries [heads, rows, dim] of one new token for each row → [rows, heads, dim]; the new keys are stored.
 
     ``keys`` and ``values`` are [slots, kv heads, capacity, dim]. ``readers`` [prefixes, most] names the rows of each
-    prefix (-1: none), whose memory is at ``bases``, laid out [layers, 2, kv heads, room, dim].
+    prefix (-1: none), whose memory is at ``bases``, laid out [layers, 2, kv heads, room, dim]. ``counts`` are zeros, at
+    least [rows · kv heads], and are left as zeros.
     """
     heads, rows, dim = q.shape
     kv, width = k.shape[0], max(16, triton.next_power_of_2(dim))
     group = heads // kv
     own_parts = min(MOST_SPLITS, max(1, PROGRAMS // (rows * kv)))
-    blocks = parts = 0
-    tile = 16
+    parts = 0
+    common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
+    limits = (scale, softcap or 0.0, window or 0)
     if readers is not None:
-        tile = 64 if readers.shape[1] * group > 16 else 16
+        many = readers.shape[1] * group > 16
+        tile = MANY if many else 16
         blocks = triton.cdiv(readers.shape[1] * group, tile)
         parts = min(MOST_SPLITS, max(1, PROGRAMS // (len(readers) * blocks * kv)))
     every = own_parts + parts
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
-    common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
-    limits = (scale, softcap or 0.0, window or 0)
-    _own[(rows, kv, own_parts)](
-        q, k, v, keys, values, slot, own, partial, weights, *limits,
-        q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
-        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=32, **common,
-        num_warps=1 if width <= 64 else 2, num_stages=4,
-    )  # fmt: skip
     if readers is not None:
+        step, warps, stages = MANY_TILE if many else FEW_TILE
         _shared[(len(readers) * blocks, kv, parts)](
             q, bases, rooms, readers, own, shared, partial, weights, *limits,
             q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
-            M=tile, N=64 if tile == 64 else 32, TYPE=TYPES[q.dtype], **common,
-            num_warps=4 if tile == 64 else 1 if width <= 64 else 2, num_stages=3 if tile == 64 else 4,
+            M=tile, N=step, TYPE=TYPES[q.dtype], **common, num_warps=warps, num_stages=stages,
         )  # fmt: skip
     out = torch.empty(rows, heads, dim, device=q.device, dtype=q.dtype)
-    _merge[(rows * heads,)](
-        partial, weights, out, shared, heads, own_parts, every, P=2 * MOST_SPLITS, D=dim, DP=width, num_warps=1,
+    step, warps, stages = OWN_TILE
+    _own[(rows, kv, own_parts)](
+        q, k, v, keys, values, slot, own, shared, partial, weights, counts, out, *limits,
+        q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
+        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step, ALONE=every == 1, **common,
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

@@ -1,6 +1,6 @@
-"""A model made ready for fast steps: projections of the same input as one product, layers compiled.
+"""A model made ready for fast steps: projections of the same input as one product.
 
-Both are recognised by structure, not by architecture, and change no parameter's name or place: a fused weight is one
+They are recognised by structure, not by architecture, and no parameter's name or place changes: a fused weight is one
 piece of memory whose slices are the parameters.
 """
 
@@ -66,16 +66,3 @@ def _fuse(parts: list[Any]) -> None:
         start = end
     parts[0].fused_weight, parts[0].fused_bias = weight, bias
     parts[0].sizes = [p.out_features for p in parts]
-
-
-def compile_layers(model: nn.Module) -> None:
-    """Compile the layers (one function for all of them), the final norm and the rotary embedding."""
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-    attention = [name for name, module in model.named_modules() if hasattr(module, "layer_idx")]
-    parents = {name.rpartition(".")[0] for name in attention}
-    stem = next(iter(parents)).split(".layers.")[0]
-    body = model.get_submodule(stem) if stem else model
-    extra = [getattr(body, name, None) for name in ("norm", "rotary_emb")]
-    for module in [model.get_submodule(name) for name in sorted(parents)] + extra:
-        if isinstance(module, nn.Module):
-            module.compile(dynamic=True)

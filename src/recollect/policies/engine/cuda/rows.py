@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.policies.engine.cuda.draw import draw
 from recollect.policies.engine.cuda.kernels import decode
 from recollect.policies.engine.prefix import ROOM
 from recollect.policies.engine.rows import Cache
@@ -34,6 +35,7 @@ class DeviceRows:
         self.places = torch.full((4 * size,), -1, dtype=torch.int32, device=device)
         self.ids = torch.zeros(size, dtype=torch.int64, device=device)
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
+        self.counts = torch.zeros(size * cache.heads, dtype=torch.int32, device=device)
         self.readers: Tensor | None = None
         self.rows = 0
         self._numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64).pin_memory()
@@ -68,7 +70,7 @@ class DeviceRows:
         self.reals.copy_(self._reals, non_blocking=True)
         prefixes, most = self._upload_prefixes(state)
         plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
-        greedy = bool((state.temperature[:n] <= 0).any())
+        greedy = not plain and bool((state.temperature[:n] <= 0).any())
         return self.rows, prefixes, most, plain, greedy
 
     def _upload_prefixes(self, state: RowState) -> tuple[int, int]:
@@ -103,9 +105,13 @@ class DeviceRows:
         """One layer's attention (see recollect.models.attention)."""
         keys, values = self.cache.keys[layer].transpose(2, 3), self.cache.values[layer]
         return decode(
-            q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms, layer,
-            scale, window, softcap,
+            q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms,
+            self.counts, layer, scale, window, softcap,
         )  # fmt: skip
+
+    def draw(self, logits: Tensor) -> None:
+        """Sample without top-p and top-k, and take in what was sampled."""
+        draw(logits, self.reals[0], dict(zip(NUMBERS, self.numbers, strict=True)), self.ids, self.logprobs)
 
     def advance(self, ids: Tensor, logprobs: Tensor) -> None:
         """Take in what was sampled: the next step starts from it."""

@@ -1,0 +1,73 @@
+"""One very long document on one GPU: seconds per section against a short one, and memory.
+
+python benchmarks/gpu/document.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from synthetic import make_folder, words
+
+from recollect.compose import compose
+from recollect.eval.command import build_policy
+from recollect.rollout import Collector
+from recollect.types import Sampling, Task
+
+
+@dataclass(frozen=True)
+class Made:
+    """A document that is made while it is read."""
+
+    tokens: int
+
+    def pieces(self) -> Iterator[str]:
+        """So many tokens, a thousand at a time."""
+        rng = np.random.default_rng(0)
+        for _ in range(self.tokens // 1000):
+            yield words(rng, 1000) + " "
+
+
+def main() -> None:
+    """Read documents of several lengths with one engine."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="0.5B")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[50_000, 3_500_000])
+    parser.add_argument("--new", type=int, default=64, help="tokens of each memory")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = make_folder(args.shape, Path(name))
+        limits = {"chunk_size": 5000, "max_memorization_length": args.new, "max_final_response_length": args.new}
+        settings = [f"recurrent.memory.config.{key}={value}" for key, value in limits.items()]
+        cfg = compose("hotpotqa_memory", [*settings, "agent.timeout_s=100000"])
+        collector = Collector(cfg, build_policy(cfg, str(folder), "a question"))
+    each = []
+    for length in (10_000, *args.lengths):  # the first one compiles
+        task = Task(f"{length}", "w1 w2 w3", Made(length), ("w4",))
+        torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        groups = asyncio.run(collector.collect([task], 1, Sampling(max_tokens=args.new), "read"))
+        took = time.perf_counter() - start
+        (attempt,) = groups[0].trajectories
+        assert attempt.failure is None, attempt.failure
+        each.append(took / len(attempt.turns))
+        print(
+            f"{length:>9} tokens, {len(attempt.turns)} turns: {took:.1f} s, {each[-1] * 1e3:.1f} ms a turn; peak GPU "
+            f"{torch.cuda.max_memory_allocated() / 2**20:.0f} MiB, resident "
+            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB",
+            flush=True,
+        )
+    print(f"{torch.cuda.get_device_name()}, {args.shape}: longest against {args.lengths[0]} tokens {each[-1] / each[1]:.2f}×")
+
+
+if __name__ == "__main__":
+    main()

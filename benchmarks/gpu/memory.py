@@ -1,0 +1,54 @@
+"""Fifty training steps on one GPU: memory after the fifth and at the end.
+
+python benchmarks/gpu/memory.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import torch
+from synthetic import make_folder, write_tasks
+
+from recollect.compose import compose
+from recollect.console import Console
+from recollect.train.fit import Fit
+
+
+def main() -> None:
+    """A run of short documents; the most memory that was in use, and held, by then."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="0.5B")
+    parser.add_argument("--steps", type=int, default=50)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_folder(args.shape, folder / "model")
+        write_tasks(folder / "tasks.jsonl", 64, 1500)
+        limits = {"chunk_size": 500, "max_memorization_length": 64, "max_final_response_length": 64}
+        settings = [
+            f"actor_rollout_ref.model.path={folder / 'model'}",
+            f"data.train_files=[{folder / 'tasks.jsonl'}]",
+            "data.train_batch_size=4",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "actor_rollout_ref.rollout.n=8",
+            f"agent.reward_name={Path(__file__).with_name('synthetic.py')}:luck",
+            f"trainer.total_training_steps={args.steps}",
+            "trainer.save_freq=-1",
+            "trainer.val_before_train=False",
+            f"trainer.default_local_dir={folder / 'run'}",
+            *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),
+        ]
+        work = Fit(compose(None, [*settings, "agent.agent_type=recurrent"]), Console(quiet=True))
+        work.fit()
+        rows = [row for row in work.run.metrics() if "time/total" in row]
+    early, late = rows[4], rows[-1]
+    for key in ("memory/gpu_mb", "memory/resident_mb"):
+        print(f"{key}: {early[key]:.0f} after step 5, {late[key]:.0f} after step {len(rows)}")
+    print(f"{torch.cuda.get_device_name()}, {args.shape}, {len(rows)} steps, {late['time/total']:.2f} s the last")
+
+
+if __name__ == "__main__":
+    main()

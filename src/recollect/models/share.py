@@ -1,0 +1,28 @@
+"""Two models over one set of weights: the learner computes with what the engine samples with, and nothing is copied."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from recollect.models.attention import unfocus
+
+
+def twin(model: Any) -> Any:
+    """Another model with modules of its own, whose parameters see the same memory and are not trained."""
+    made = copy.deepcopy(model, {id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()})
+    unfocus(made)
+    return made
+
+
+def see_same(model: nn.Module, source: nn.Module) -> None:
+    """Have a model's parameters see the memory of its twin's."""
+    for mine, theirs in zip(model.parameters(), source.parameters(), strict=True):
+        mine.data = theirs.data
+
+
+def is_shared(model: nn.Module, other: nn.Module) -> bool:
+    """True when two models are one, or see the same memory."""
+    return next(model.parameters()).data_ptr() == next(other.parameters()).data_ptr()

@@ -1,0 +1,102 @@
+"""Sampling from a large vocabulary on a GPU: two small kernels instead of passes over all logits.
+
+The first sums up blocks of the vocabulary. The second finds the block, then the token, where the cumulative
+distribution passes the row's random number, and moves the row on. The random number is that of `engine.noise`.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 4096  # tokens of the vocabulary that are summed up together
+
+
+@triton.jit
+def _load(logits, temperature, row, block, V, stride, BLOCK: tl.constexpr):
+    """One row's logits of a block at its temperature; greedy rows are reported at temperature 1."""
+    warmth = tl.load(temperature + row).to(tl.float32)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(logits + row.to(tl.int64) * stride + at, mask=at < V, other=float("-inf")).to(tl.float32)
+    return x / tl.where(warmth > 0, warmth, 1.0)
+
+
+@triton.jit
+def _blocks(logits, temperature, tops, best, sums, V, stride, blocks, BLOCK: tl.constexpr):
+    """Of one block of one row: the highest logit, where it is, and the sum of exponentials relative to it."""
+    row, block = tl.program_id(0), tl.program_id(1)
+    x = _load(logits, temperature, row, block, V, stride, BLOCK)
+    top, place = tl.max(x, 0, return_indices=True)
+    safe = tl.where(top > float("-inf"), top, 0.0)
+    index = row * blocks + block
+    tl.store(tops + index, top)
+    tl.store(best + index, block * BLOCK + place)
+    tl.store(sums + index, tl.sum(tl.exp(x - safe), 0))
+
+
+@triton.jit
+def _mix(x, shift: tl.constexpr, factor):
+    return (x ^ (x >> shift)) * factor
+
+
+@triton.jit
+def _uniform(key, position):
+    """As `noise.uniform`."""
+    x = key.to(tl.uint64, bitcast=True) + (position + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
+    x = _mix(x, 30, 0xBF58476D1CE4E5B9)
+    x = _mix(x, 27, 0x94D049BB133111EB)
+    x = x ^ (x >> 31)
+    return ((x >> 11).to(tl.float64) + 0.5) / 9007199254740992.0
+
+
+@triton.jit
+def _pick(
+    logits, temperature, tops, best, sums, noise, count, token, position, own, ids, logprobs, V, stride, blocks,
+    BLOCK: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """One row's token and its log-probability, and the row's numbers for the next step."""
+    row = tl.program_id(0)
+    b = tl.arange(0, P)
+    top_b = tl.load(tops + row * blocks + b, mask=b < blocks, other=float("-inf"))
+    sum_b = tl.load(sums + row * blocks + b, mask=b < blocks, other=0.0)
+    top = tl.max(top_b, 0)
+    mass = sum_b.to(tl.float64) * tl.exp(top_b - top).to(tl.float64)
+    ends = tl.cumsum(mass, 0)
+    all_of_it = tl.sum(mass, 0)
+    done = tl.load(count + row)
+    goal = _uniform(tl.load(noise + row), done) * all_of_it
+    block = tl.minimum(tl.sum(((ends < goal) & (b < blocks)).to(tl.int32), 0), blocks - 1)
+    start = tl.sum(tl.where(b < block, mass, 0.0), 0)
+    x = _load(logits, temperature, row, block, V, stride, BLOCK)
+    inside = tl.cumsum(tl.exp(x - top).to(tl.float64), 0)
+    place = tl.minimum(tl.sum((start + inside < goal).to(tl.int32), 0), BLOCK - 1)
+    drawn = tl.minimum(block * BLOCK + place, V - 1)
+    place_b = tl.load(best + row * blocks + b, mask=b < blocks, other=V)
+    highest = tl.min(tl.where((top_b == top) & (b < blocks), place_b, V))
+    warmth = tl.load(temperature + row).to(tl.float32)
+    chosen = tl.where(warmth > 0, drawn, highest).to(tl.int64)
+    x = tl.load(logits + row.to(tl.int64) * stride + chosen).to(tl.float32) / tl.where(warmth > 0, warmth, 1.0)
+    tl.store(ids + row, chosen)
+    tl.store(token + row, chosen)
+    tl.store(logprobs + row, x - top - tl.log(all_of_it.to(tl.float32)))
+    tl.store(count + row, done + 1)
+    tl.store(position + row, tl.load(position + row) + 1)
+    tl.store(own + row, tl.load(own + row) + 1)
+
+
+def draw(logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], ids: Tensor, logprobs: Tensor) -> None:
+    """Sample from [rows, vocabulary] without top-p and top-k, and advance the rows' numbers."""
+    rows, size = logits.shape
+    blocks = triton.cdiv(size, BLOCK)
+    tops = torch.empty(rows, blocks, device=logits.device)
+    sums = torch.empty_like(tops)
+    best = torch.empty(rows, blocks, device=logits.device, dtype=torch.int32)
+    stride = logits.stride(0)
+    _blocks[(rows, blocks)](logits, temperature, tops, best, sums, size, stride, blocks, BLOCK=BLOCK, num_warps=8)
+    _pick[(rows,)](
+        logits, temperature, tops, best, sums, numbers["noise"], numbers["count"], numbers["token"],
+        numbers["position"], numbers["own"], ids, logprobs, size, stride, blocks,
+        BLOCK=BLOCK, P=triton.next_power_of_2(blocks), num_warps=8,
+    )  # fmt: skip
