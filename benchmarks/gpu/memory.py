@@ -42,8 +42,8 @@ def main() -> None:
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),
         ]
         work = Fit(compose(None, [*settings, "agent.agent_type=recurrent"]), Console(quiet=True))
-        work.fit()
-        rows = [row for row in work.run.metrics() if "time/total" in row]
+        work.parts.sync(0)
+        rows = [work.rl.step() for _ in range(args.steps)]
     early, late = rows[4], rows[-1]
     for key in ("memory/gpu_mb", "memory/resident_mb"):
         print(f"{key}: {early[key]:.0f} after step 5, {late[key]:.0f} after step {len(rows)}")

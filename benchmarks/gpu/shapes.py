@@ -14,8 +14,8 @@ SIZES = {  # width, layers, heads, key heads, MLP width, tied embeddings
 }
 
 
-def build(name: str) -> Any:
-    """A model of a shape, in bfloat16 on the GPU, with recollect's attention."""
+def build(name: str, attention: str | None = None, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """A model of a shape on the GPU, with recollect's attention or another."""
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     from recollect.models.attention import register
@@ -33,7 +33,7 @@ def build(name: str) -> Any:
     )
     torch.manual_seed(0)
     with torch.device("cuda"):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=register())
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention or register())
 
 
 def seconds(work: Any, repeats: int, warm: int = 2) -> float:

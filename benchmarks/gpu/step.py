@@ -23,6 +23,7 @@ from recollect.compose import compose
 from recollect.console import Console
 from recollect.train.fit import Fit
 
+KEYS = ("time/rollout", "time/update", "rollout/tokens", "actor/logprob_drift", "memory/gpu_mb")
 TURNS = 5  # four sections and the answer
 
 
@@ -51,10 +52,10 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),
         ]
         work = Fit(compose(None, settings), Console(quiet=True))
-        work.fit()
-        rows = [row for row in work.run.metrics() if "time/total" in row]
+        work.parts.sync(0)
+        rows = [work.rl.step() for _ in range(args.steps)]
     for row in rows:
-        print({k: round(row[k], 2) for k in ("time/rollout", "time/update", "rollout/tokens", "actor/logprob_drift")})
+        print({k: round(row[k], 2) for k in KEYS if k in row}, flush=True)
     return rows[-1]
 
 
@@ -62,7 +63,8 @@ def theirs(args: argparse.Namespace) -> tuple[float, float]:
     """Seconds of (generation, update) by a plain transformers model, from a part of each."""
     model = build(args.shape, "sdpa")
     rng = np.random.default_rng(0)
-    prompts = torch.tensor(np.repeat(rng.integers(0, 1000, (args.tasks, args.chunk + args.new)), args.samples, 0)).cuda()
+    tokens = rng.integers(0, 1000, (args.tasks, args.chunk + args.new))
+    prompts = torch.tensor(np.repeat(tokens, args.samples, 0)).cuda()
 
     def generate(count: int) -> float:
         torch.cuda.synchronize()

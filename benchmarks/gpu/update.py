@@ -1,6 +1,9 @@
 """The update on one GPU: a shared prefix with many branches as one tree, against the same sequences row by row.
 
-python benchmarks/gpu/update.py
+    python benchmarks/gpu/update.py
+
+The tree goes through the learner as in training. Rows go through a plain transformers model (sdpa), and for
+comparison through the same learner. All have the same loss.
 """
 
 from __future__ import annotations
@@ -10,59 +13,70 @@ import argparse
 import numpy as np
 import torch
 from shapes import build, matmul_peak, seconds
-from torch.utils.checkpoint import checkpoint
 
 from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
-from recollect.models.attention import using
+from recollect.config import Optim
+from recollect.models.compiled import compile_layers
+from recollect.train.learner import Learner
+
+
+def plain_rows(name: str, rows: list[np.ndarray], trained: int) -> float:
+    """Seconds of forward and backward of a transformers model over every row."""
+    model = build(name, "sdpa").train()
+
+    def work() -> None:
+        for row in rows:
+            ids = torch.from_numpy(row).cuda()[None]
+            logits = model(ids, logits_to_keep=trained + 1, use_cache=False).logits[0, :-1]
+            loss = torch.nn.functional.cross_entropy(logits.float(), ids[0, -trained:], reduction="sum")
+            (loss / trained / len(rows)).backward()
+
+    return seconds(work, 2, 1)
+
+
+def operations_of(config: object, parameters: int, tree: Packed, pairs: float) -> float:
+    """Multiplications and additions of forward, backward and what the head computes twice."""
+    size = config.vocab_size * config.hidden_size  # type: ignore[attr-defined]
+    body = parameters - size * (1 if config.tie_word_embeddings else 2)  # type: ignore[attr-defined]
+    attention = 14 * pairs * config.hidden_size * config.num_hidden_layers  # type: ignore[attr-defined]
+    return 6 * body * len(tree.tokens) + 8 * size * len(tree.targets) + attention
 
 
 def main() -> None:
-    """Seconds of forward and backward both ways, their ratio, and the share of the measured matmul peak."""
+    """Seconds of forward and backward each way, their ratios, and the share of the measured matmul peak."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", default="1.5B")
     parser.add_argument("--prefix", type=int, default=5120)
     parser.add_argument("--branches", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
     args = parser.parse_args()
-    model, peak = build(args.shape), matmul_peak()
-    head = model.get_output_embeddings()
-    rng = np.random.default_rng(0)
+    peak, rng = matmul_peak(), np.random.default_rng(0)
     prefix = rng.integers(0, 1000, args.prefix)
     make = lambda i: np.concatenate([prefix, [2000 + i], rng.integers(0, 1000, args.length - 1)])
     rows = [make(i) for i in range(args.branches)]
+    plain = plain_rows(args.shape, rows, args.length)
+    torch.cuda.empty_cache()
     trained = np.arange(args.prefix + args.length) >= args.prefix
     tree = pack(
         [build_tree(range(len(rows)), rows)], [trained] * len(rows), [i * args.length for i in range(len(rows))]
-    ).to("cuda")
-    alone = [pack([build_tree([0], [row])], [trained], [0]).to("cuda") for row in rows]
+    )
+    alone = [pack([build_tree([0], [row])], [trained], [0]) for row in rows]
+    learner = Learner(build(args.shape, dtype=torch.float32), Optim(), 1, torch.bfloat16, half=True)
+    compile_layers(learner.model, trained=True)
+    count = args.branches * args.length
 
-    def loss_of(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
+    def step(packs: list[Packed]) -> None:
+        learner.backward(packs, lambda packed, logp, entropy: -logp.sum() / count)
 
-    def step(packed: Packed) -> None:
-        with using(packed.plan):
-            hidden = model.base_model(
-                input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False
-            ).last_hidden_state[0][packed.parents]
-            pieces = zip(hidden.split(2048), packed.targets.split(2048), strict=True)
-            total = torch.stack([checkpoint(loss_of, h, t, use_reentrant=False) for h, t in pieces]).sum()
-            (total / len(packed.targets)).backward()
-
-    def by_rows() -> None:
-        for packed in alone:
-            step(packed)
-
-    config, nodes, targets = model.config, len(tree.tokens), len(tree.targets)
-    head_size = config.vocab_size * config.hidden_size
-    body = sum(p.numel() for p in model.parameters()) - head_size * (1 if config.tie_word_embeddings else 2)
+    one, together = seconds(lambda: step(alone), 1, 1), seconds(lambda: step([tree]), 5, 2)
+    parameters = sum(p.numel() for p in learner.model.parameters())
     pairs = args.prefix**2 / 2 + args.branches * (args.length * args.prefix + args.length**2 / 2)
-    operations = 6 * body * nodes + 8 * head_size * targets + 14 * pairs * config.hidden_size * config.num_hidden_layers
-    row_seconds, tree_seconds = seconds(by_rows, 1, 1), seconds(lambda: step(tree), 3)
+    share = operations_of(learner.model.config, parameters, tree, pairs) / together / peak
     print(
-        f"{torch.cuda.get_device_name()}, {args.shape}, prefix {args.prefix} + {args.branches} × {args.length}: "
-        f"rows {row_seconds:.3f} s, tree {tree_seconds:.3f} s, {row_seconds / tree_seconds:.1f}×; "
-        f"{100 * operations / tree_seconds / peak:.0f} % of {peak / 1e12:.0f} TFLOP/s"
+        f"{torch.cuda.get_device_name()}, {args.shape}, prefix {args.prefix} + {args.branches} × {args.length}: tree "
+        f"{together:.3f} s; rows by transformers {plain:.3f} s, {plain / together:.1f}×; rows by the same learner "
+        f"{one:.3f} s, {one / together:.1f}×; {100 * share:.0f} % of {peak / 1e12:.0f} TFLOP/s"
     )
 
 

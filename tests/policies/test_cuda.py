@@ -89,3 +89,14 @@ def test_trees_by_levels_equal_trees_by_segments() -> None:
             (logp.sum() + entropy.sum()).backward()
         results.append(torch.cat([p.grad.float().flatten() for p in model.parameters()]))
     assert (results[0] - results[1]).norm() <= 2e-2 * results[1].norm()
+
+
+def test_graphs_survive_a_cache_that_grows() -> None:
+    """Longer rows make the cache anew and drop every graph; what follows is captured again."""
+    _, ours = make_pair("Qwen3")
+    there = engine(copy.deepcopy(ours).cuda(), True, max_rows=8)
+    for length in (8, 250, 8, 400):
+        prompts = [[3 + (i * step) % 80 for i in range(length)] for step in (1, 7)]
+        expected = run(Engine(ours, decode=str), prompts, temperature=0.0)
+        assert [d.ids for d in run(there, prompts, temperature=0.0)] == [d.ids for d in expected]
+        there.free()

@@ -72,7 +72,7 @@ class TreePlan:
 
     def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> list[Level] | None:
         """The levels, where a GPU can attend by them."""
-        able = window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
+        able = q.is_cuda and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
         return self.levels if able else None
 
     def attend_kept(

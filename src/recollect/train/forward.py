@@ -36,7 +36,6 @@ class Prediction(NamedTuple):
     head: Callable[[Tensor], Tensor]
     softcap: float | None
 
-
     def logits(self, hidden: Tensor, temperature: float = 1.0) -> Tensor:
         """[…, vocabulary] logits in float32 of some of the hidden states."""
         return _scaled(self.head(hidden), self.softcap, temperature)

@@ -64,6 +64,10 @@ class CudaEngine(Engine):
     def free(self) -> None:
         """Give the caches' memory back until the next request."""
         super().free()
+        self._drop_graphs()
+
+    def _drop_graphs(self) -> None:
+        """Forget the graphs, and with the last of them the memory that they share."""
         self.graphs.clear()
         self._pool = None
 
@@ -119,7 +123,7 @@ class CudaEngine(Engine):
             self._key = self.rows.upload(state)
             self._stale = False
         if self._graph_of != self.cache.made:
-            self.graphs.clear()
+            self._drop_graphs()
             self._graph_of = self.cache.made
         if self._key not in self.graphs:
             self._capture()

@@ -14,21 +14,34 @@ from torch import Tensor
 
 
 @triton.jit
-def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+def _raw(s, scale, softcap, SOFTCAP: tl.constexpr):
+    """Scores of products; where they are not capped, the scale is left for `_unit`, which saves a step."""
     if SOFTCAP:
-        s = softcap * (2.0 * tl.sigmoid(2.0 * s / softcap) - 1.0)
-    return s * 1.4426950408889634
+        s = softcap * (2.0 * tl.sigmoid(2.0 * s * scale / softcap) - 1.0)
+    return s
 
 
 @triton.jit
-def _take_in(q, k, v, seen, top, total, out, scale, softcap, SOFTCAP: tl.constexpr):
-    """A tile of keys and values into the running maximum, normaliser and output."""
-    score = tl.where(seen, _scores(q, k, scale, softcap, SOFTCAP), float("-inf"))
+def _unit(scale, SOFTCAP: tl.constexpr):
+    """What scores are multiplied by before they become powers of two."""
+    if SOFTCAP:
+        return 1.4426950408889634
+    return scale * 1.4426950408889634
+
+
+@triton.jit
+def _take_in(q, k, v, seen, top, total, out, scale, softcap, MASKED: tl.constexpr, SOFTCAP: tl.constexpr):
+    """A tile of keys and values into the running maximum, normaliser and output; MASKED: only what is ``seen``."""
+    unit = _unit(scale, SOFTCAP)
+    score = _raw(tl.dot(q, tl.trans(k), input_precision="ieee"), scale, softcap, SOFTCAP)
+    if MASKED:
+        score = tl.where(seen, score, float("-inf"))
     higher = tl.maximum(top, tl.max(score, 1))
-    safe = tl.where(higher > float("-inf"), higher, 0.0)
-    weight = tl.exp2(score - safe[:, None])
-    fade = tl.exp2(top - safe)
+    safe = higher
+    if MASKED:
+        safe = tl.where(higher > float("-inf"), higher, 0.0)
+    weight = tl.exp2(score * unit - (safe * unit)[:, None])
+    fade = tl.exp2((top - safe) * unit)
     total = total * fade + tl.sum(weight, 1)
     out = out * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
     return higher, total, out
@@ -66,7 +79,7 @@ def _own(
     ALONE: there is no other part. Otherwise the last program to end merges the row's parts, those of its prefix too.
     """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    n = tl.load(own_ptr + row)
+    n = tl.load(own_ptr + row).to(tl.int32)
     first = n * 0
     if WINDOW:
         first = tl.maximum(n + 1 - window, 0)
@@ -85,19 +98,23 @@ def _own(
         v_new = tl.load(v_ptr + h * v_head + row * v_row + d, mask=d < D, other=0.0)
         tl.store(keys + place + n.to(tl.int64) * D + d, k_new, mask=d < D)
         tl.store(values + place + n.to(tl.int64) * D + d, v_new, mask=d < D)
-        one = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1) * scale
-        if SOFTCAP:
-            one = softcap * (2.0 * tl.sigmoid(2.0 * one / softcap) - 1.0)
-        top = one * 1.4426950408889634
+        one = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1)
+        top = _raw(one, scale, softcap, SOFTCAP)
         total += 1.0
         out += v_new.to(tl.float32)[None, :]
-    for start in range(low, high, N):
+    edge = low + tl.maximum(high - low, 0) // N * N
+    for start in range(low, edge, N):
+        spot = place + (start + tl.arange(0, N))[:, None].to(tl.int64) * D + d[None, :]
+        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
+        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
+        top, total, out = _take_in(q, k, v, real, top, total, out, scale, softcap, False, SOFTCAP)
+    for start in range(edge, high, N):
         t = start + tl.arange(0, N)
         there = (t[:, None] < high) & (d[None, :] < D)
         spot = place + t[:, None].to(tl.int64) * D + d[None, :]
         k = tl.load(keys + spot, mask=there, other=0.0)
         v = tl.load(values + spot, mask=there, other=0.0)
-        top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, SOFTCAP)
+        top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, True, SOFTCAP)
     some = tl.where(total > 0, total, 1.0)
     final = out_ptr + (row * heads + h * G + g)[:, None] * D + d[None, :]
     if ALONE:
@@ -105,7 +122,8 @@ def _own(
     else:
         index = (row * heads + h * G + g) * ALL
         tl.store(o_ptr + (index + s)[:, None] * D + d[None, :], out / some[:, None], mask=real)
-        tl.store(l_ptr + index + s, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=g < G)
+        level = top * _unit(scale, SOFTCAP) + tl.log2(some)
+        tl.store(l_ptr + index + s, tl.where(total > 0, level, float("-inf")), mask=g < G)
         tl.debug_barrier()
         counter = count_ptr + row * tl.num_programs(1) + h
         if tl.atomic_add(counter, 1) == S - 1:
@@ -129,11 +147,13 @@ def _shared(
     reader = tl.load(reader_ptr + group * most + m // G, mask=m // G < most, other=-1)
     real = reader >= 0
     row = tl.where(real, reader, 0)
-    n = tl.where(real, tl.load(shared_ptr + row), 0)
+    n = tl.where(real, tl.load(shared_ptr + row), 0).to(tl.int32)
     longest = tl.max(n, 0)
+    all_see = tl.min(tl.where(real, n, longest), 0)  # tokens that every reader sees
     low_seen = n * 0
     if WINDOW:
-        low_seen = n + tl.load(own_ptr + row) + 1 - window
+        low_seen = n + tl.load(own_ptr + row).to(tl.int32) + 1 - window
+        all_see = longest * 0
     part = tl.cdiv(tl.cdiv(longest, S), N) * N
     low = s * part
     high = tl.minimum(low + part, longest)
@@ -147,29 +167,36 @@ def _shared(
     top = tl.full((M,), float("-inf"), tl.float32)
     total = tl.zeros((M,), tl.float32)
     out = tl.zeros((M, DP), tl.float32)
-    for start in range(low, high, N):
+    edge = low + tl.maximum(tl.minimum(high, all_see) - low, 0) // N * N
+    for start in range(low, edge, N):
+        spot = (start + tl.arange(0, N))[:, None] * D + d[None, :]
+        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
+        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
+        top, total, out = _take_in(q, k, v, here, top, total, out, scale, softcap, False, SOFTCAP)
+    for start in range(edge, high, N):
         t = start + tl.arange(0, N)
         there = (t[:, None] < high) & (d[None, :] < D)
-        spot = t[:, None].to(tl.int64) * D + d[None, :]
+        spot = t[:, None] * D + d[None, :]
         k = tl.load(keys + spot, mask=there, other=0.0)
         v = tl.load(values + spot, mask=there, other=0.0)
         seen = (t[None, :] < n[:, None]) & (t[None, :] < high)
         if WINDOW:
             seen = seen & (t[None, :] >= low_seen[:, None])
-        top, total, out = _take_in(q, k, v, seen, top, total, out, scale, softcap, SOFTCAP)
+        top, total, out = _take_in(q, k, v, seen, top, total, out, scale, softcap, True, SOFTCAP)
     some = tl.where(total > 0, total, 1.0)
     index = (row * heads + head) * ALL + first_split + s
     tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=here)
-    tl.store(l_ptr + index, tl.where(total > 0, top + tl.log2(some), float("-inf")), mask=real)
+    level = top * _unit(scale, SOFTCAP) + tl.log2(some)
+    tl.store(l_ptr + index, tl.where(total > 0, level, float("-inf")), mask=real)
 
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-PROGRAMS = 528  # that keep the GPU busy: four for each multiprocessor of a large one
+PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
 MOST_SPLITS = 16
-OWN_TILE = (32, 1, 4)  # keys, warps and stages of a program that reads a row's own tokens
+OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
 FEW_TILE = (32, 1, 4)  # the same for a prefix that few rows read …
 MANY_TILE = (64, 4, 3)  # … and for one that many read
-MANY = 64  # queries that such a program takes
+MANY = (32, 64)  # queries that such a program takes: the size that leaves fewest places empty, the largest of those
 
 
 def decode(
@@ -191,9 +218,10 @@ def decode(
     common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
     limits = (scale, softcap or 0.0, window or 0)
     if readers is not None:
-        many = readers.shape[1] * group > 16
-        tile = MANY if many else 16
-        blocks = triton.cdiv(readers.shape[1] * group, tile)
+        queries = readers.shape[1] * group
+        many = queries > 16
+        tile = min(MANY, key=lambda size: (triton.cdiv(queries, size) * size, -size)) if many else 16
+        blocks = triton.cdiv(queries, tile)
         parts = min(MOST_SPLITS, max(1, PROGRAMS // (len(readers) * blocks * kv)))
     every = own_parts + parts
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
