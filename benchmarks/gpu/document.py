@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from synthetic import make_folder, words
+from synthetic import make_folder, use_words, words
 
 from recollect.compose import compose
 from recollect.eval.command import build_policy
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[50_000, 3_500_000])
     parser.add_argument("--new", type=int, default=64, help="tokens of each memory")
     args = parser.parse_args()
+    use_words()
     with tempfile.TemporaryDirectory() as name:
         folder = make_folder(args.shape, Path(name))
         limits = {"chunk_size": 5000, "max_memorization_length": args.new, "max_final_response_length": args.new}

@@ -40,6 +40,17 @@ def make_folder(shape: str, folder: Path) -> Path:
     return folder
 
 
+def use_words() -> None:
+    """Have recollect read the folder's tokenizer as it is; transformers gives every Qwen2 model one of Qwen2's kind."""
+    from transformers import PreTrainedTokenizerFast
+
+    from recollect.eval import command
+    from recollect.train import setup
+
+    for module in (command, setup):
+        module.load_tokenizer = lambda path, template=None: PreTrainedTokenizerFast.from_pretrained(path)  # type: ignore
+
+
 def words(rng: np.random.Generator, count: int) -> str:
     """A text of so many tokens."""
     return " ".join(f"w{i}" for i in rng.integers(0, 1000, count))

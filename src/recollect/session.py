@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -213,6 +214,7 @@ async def _reply(bound: Binding, talk: Conversation, ids: Sequence[int], samplin
     return replace(done, ids=(*bound.renderer.encode(done.text), *end))
 
 
+@lru_cache(maxsize=64)  # the attempts at a task read the same document side by side
 def token_offsets(tokenizer: Any, text: str) -> np.ndarray:
     """[tokens, 2] start and end character of each token."""
     if getattr(tokenizer, "backend_tokenizer", None) is None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from recollect.chat.encoder import Encoder
 from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
@@ -30,6 +31,8 @@ class Renderer:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._encoder = None if backend is None else Encoder(backend)
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput(
                 "the tokenizer has no chat template; name one with agent.template=…, "
@@ -114,9 +117,8 @@ class Renderer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without anything added. Fast tokenizers are called directly."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is not None:
-            return list(backend.encode(text, add_special_tokens=False).ids)
+        if self._encoder is not None:
+            return self._encoder.encode(text)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def spans(self, text: str) -> list[tuple[int, int]]:

@@ -110,7 +110,7 @@ class Rollout:
     gpu_memory_utilization: float = 0.5  # share of the GPU's memory that sampling may fill; a CPU has no such limit
     tensor_model_parallel_size: int = 1  # GPUs that share the sampled model; only 1 here
     enforce_eager: bool = False  # True: never capture CUDA graphs; a CPU has none
-    free_cache_engine: bool = True  # give the cache's memory back during updates
+    free_cache_engine: bool = True  # give the cache's memory back during updates (a GPU's once it is half full)
     log_prob_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch of old log-probabilities
     log_prob_max_token_len_per_gpu: int = 32768  # tokens per micro-batch of old log-probabilities
     prefix_cache_tokens: int = 262144  # tokens of finished prompts kept for reuse

@@ -30,6 +30,13 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + held
 
 
+def is_scarce(device: torch.device) -> bool:
+    """True where an update may need the memory that sampling holds: on a CPU, and on a GPU that is half full."""
+    if device.type != "cuda":
+        return True
+    return free_bytes(device) < torch.cuda.get_device_properties(device).total_memory / 2
+
+
 def allow(model: Any) -> None:
     """Let a model's layers recompute; until `choose` says otherwise all of them do."""
     model.gradient_checkpointing_enable({"use_reentrant": False})

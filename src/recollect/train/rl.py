@@ -18,6 +18,7 @@ from recollect.train.estimate import estimate
 from recollect.train.gather import Gathers
 from recollect.train.learner import Learner
 from recollect.train.metrics import role_tokens, step_metrics
+from recollect.train.recompute import is_scarce
 from recollect.train.setup import Parts
 from recollect.train.update import policy_update
 
@@ -78,7 +79,7 @@ class Reinforce:
         control = kl_control(cfg.algorithm.kl_ctrl, progress.kl_coef)
         start = time.monotonic()
         made = self.gatherer.gather(progress.step, progress.batches)
-        if cfg.actor_rollout_ref.rollout.free_cache_engine:
+        if cfg.actor_rollout_ref.rollout.free_cache_engine and is_scarce(learner.device):
             self.parts.engine.free()
             self.free_others()
         collected = time.monotonic()

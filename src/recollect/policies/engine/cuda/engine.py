@@ -6,6 +6,7 @@ to the next step, so the host only launches: while a step runs, it deals with th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from recollect.policies.engine.request import Request
 from recollect.policies.engine.sampler import sample
 
 ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
+GRAPH_FROM = 3  # steps of one kind from which they are captured
 GraphKey = tuple[int, int, int, bool, bool]
 
 
@@ -51,6 +53,7 @@ class CudaEngine(Engine):
         self.rows = DeviceRows(max_rows, self.cache)
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
+        self._seen: Counter[GraphKey] = Counter()
         self._graph_of = -1  # the making of the cache that the graphs were captured with
         self._pool: Any = None
         self._flight: Flight | None = None
@@ -125,9 +128,7 @@ class CudaEngine(Engine):
         if self._graph_of != self.cache.made:
             self._drop_graphs()
             self._graph_of = self.cache.made
-        if self._key not in self.graphs:
-            self._capture()
-        self.graphs[self._key].replay()
+        self._decode()
         state.owned[:n] += 1
         ids, logprobs = self._pinned[0]
         self._pinned.reverse()
@@ -170,6 +171,16 @@ class CudaEngine(Engine):
         noise = uniform(rows.noise, rows.count)
         ids, logprobs = self._sampler(logits, real[0].float(), real[1], rows.top_k, noise, plain, greedy)
         rows.advance(ids, logprobs)
+
+    def _decode(self) -> None:
+        """One step of the rows; what comes up once or twice, as while prompts are read, is not worth a graph."""
+        self._seen[self._key] += 1
+        if self._key not in self.graphs:
+            if self._seen[self._key] < GRAPH_FROM:
+                self._body()
+                return
+            self._capture()
+        self.graphs[self._key].replay()
 
     def _capture(self) -> None:
         rows = self.rows

@@ -196,7 +196,7 @@ MOST_SPLITS = 16
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
 FEW_TILE = (32, 1, 4)  # the same for a prefix that few rows read …
 MANY_TILE = (64, 4, 3)  # … and for one that many read
-MANY = (32, 64)  # queries that such a program takes: the size that leaves fewest places empty, the largest of those
+MANY = 64  # queries that such a program takes
 
 
 def decode(
@@ -220,7 +220,7 @@ def decode(
     if readers is not None:
         queries = readers.shape[1] * group
         many = queries > 16
-        tile = min(MANY, key=lambda size: (triton.cdiv(queries, size) * size, -size)) if many else 16
+        tile = MANY if many else 16
         blocks = triton.cdiv(queries, tile)
         parts = min(MOST_SPLITS, max(1, PROGRAMS // (len(readers) * blocks * kv)))
     every = own_parts + parts
