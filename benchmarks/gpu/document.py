@@ -16,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from synthetic import make_folder, use_words, words
+from synthetic import load_words, make_folder, words
 
+from recollect.chat import Renderer
 from recollect.compose import compose
-from recollect.eval.command import build_policy
+from recollect.models.load import load_model
+from recollect.policies.engine import make_engine
 from recollect.rollout import Collector
+from recollect.session import Binding
 from recollect.types import Sampling, Task
 
 
@@ -44,13 +47,15 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[50_000, 3_500_000])
     parser.add_argument("--new", type=int, default=64, help="tokens of each memory")
     args = parser.parse_args()
-    use_words()
     with tempfile.TemporaryDirectory() as name:
         folder = make_folder(args.shape, Path(name))
         limits = {"chunk_size": 5000, "max_memorization_length": args.new, "max_final_response_length": args.new}
         settings = [f"recurrent.memory.config.{key}={value}" for key, value in limits.items()]
         cfg = compose("hotpotqa_memory", [*settings, "agent.timeout_s=100000"])
-        collector = Collector(cfg, build_policy(cfg, str(folder), "a question"))
+        renderer = Renderer(load_words(str(folder)))
+        model = load_model(str(folder), torch.bfloat16, "cuda")
+    engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)
+    collector = Collector(cfg, {"*": Binding(engine, renderer, trainable=False)})
     each = []
     for length in (10_000, *args.lengths):  # the first one compiles
         task = Task(f"{length}", "w1 w2 w3", Made(length), ("w4",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,15 +41,18 @@ def make_folder(shape: str, folder: Path) -> Path:
     return folder
 
 
-def use_words() -> None:
-    """Have recollect read the folder's tokenizer as it is; transformers gives every Qwen2 model one of Qwen2's kind."""
+def load_words(path: str, template: str | None = None) -> Any:
+    """The folder's tokenizer as it is; transformers would give every Qwen2 model one of Qwen2's kind."""
     from transformers import PreTrainedTokenizerFast
 
-    from recollect.eval import command
+    return PreTrainedTokenizerFast.from_pretrained(path)
+
+
+def use_words() -> None:
+    """Have training read it so too."""
     from recollect.train import setup
 
-    for module in (command, setup):
-        module.load_tokenizer = lambda path, template=None: PreTrainedTokenizerFast.from_pretrained(path)  # type: ignore
+    setup.load_tokenizer = load_words  # type: ignore[attr-defined]
 
 
 def words(rng: np.random.Generator, count: int) -> str:

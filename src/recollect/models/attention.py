@@ -67,7 +67,7 @@ def _attend_next(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, sof
     global _turn
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer, _turn = _turn, _turn + 1
-    return _active.attend(layer, q, k, v, scale, window or None, softcap or None)
+    return _active.attend(layer, q, k, v, scale, window or None, softcap or None).contiguous()  # as promised below
 
 
 @_attend_next.register_fake
