@@ -75,16 +75,39 @@ def measure(case: str, bandwidth: float, eager: bool) -> None:
     torch.cuda.empty_cache()
 
 
+def generate(case: str) -> None:
+    """Print what a plain transformers model does with the same prompts."""
+    name, batch, context, new = (*case.split(":"), "128")[:4]
+    prompts, samples = (int(n) for n in (f"{batch}x1".split("x"))[:2])
+    model = build(name, "sdpa").eval()
+    texts = np.random.default_rng(0).integers(0, 1000, (prompts, int(context)))
+    ids = torch.tensor(np.repeat(texts, samples, 0)).cuda()
+    for tokens in (8, int(new)):  # the first is to warm up
+        limits = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": True, "top_k": 0, "top_p": 1.0}
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.inference_mode():
+            model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **limits)
+        torch.cuda.synchronize()
+        took = time.perf_counter() - start
+    print(f"{case:<22} transformers generate: {len(ids) * int(new) / took:7.0f} tokens/s with reading", flush=True)
+    del model
+    torch.cuda.empty_cache()
+
+
 def main() -> None:
     """All cases, against one measurement of the bandwidth."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs and compiled layers")
+    parser.add_argument("--generate", action="store_true", help="the same by transformers' generate")
     args = parser.parse_args()
     bandwidth = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, copy bandwidth {bandwidth / 1e12:.2f} TB/s", flush=True)
     for case in args.cases:
         measure(case, bandwidth, args.eager)
+        if args.generate:
+            generate(case)
 
 
 if __name__ == "__main__":
