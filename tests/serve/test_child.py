@@ -12,7 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from recollect.console import Console
 from recollect.serve.child import Served
+from recollect.serve.command import KEY, listening, serve
+from recollect.serve.server import Limits
 from recollect.types import BadInput
 from tests.train.test_roles import fit
 
@@ -53,3 +56,17 @@ def test_the_server_ends_with_a_parent_that_is_killed() -> None:
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"did not start: .*no model folder"):
         Served(str(tmp_path / "none"))
+
+
+def test_a_server_for_others_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    with pytest.raises(BadInput, match=f"set the environment variable {KEY}"):
+        serve("tiny", "0.0.0.0", 0, [], Limits(), False, Console(quiet=True))
+
+
+def test_a_port_that_is_taken() -> None:
+    sock = listening("127.0.0.1", 0)
+    sock.listen()
+    with pytest.raises(BadInput, match=r"cannot listen at 127\.0"):
+        serve("tiny", "127.0.0.1", sock.getsockname()[1], [], Limits(), False, Console(quiet=True))
+    sock.close()

@@ -190,3 +190,14 @@ def test_plans_that_cannot_be(tmp_path: Path, small_model: Path, second: str, wo
 def test_a_recipe_without_stages() -> None:
     with pytest.raises(BadInput, match="needle has no stages"):
         read_plan("needle", [])
+
+
+def test_the_recipe_two_stage_runs(tmp_path: Path, small_model: Path) -> None:
+    settings = [
+        *(f"actor_rollout_ref.model.path={small_model}", f"trainer.default_local_dir={tmp_path / 'out'}"),
+        *("trainer.total_training_steps=1", "sft.steps=1", "sft.batch_size=5", "data.train_batch_size=2"),
+        *("evaluation.tasks=[2]", "data.val_max_samples=2", "trainer.threads=1", "trainer.device=cpu"),
+    ]
+    report = run_stages(read_plan("two_stage", settings), Console(quiet=True))
+    assert [stage["role"] for stage in report["stages"]] == ["memory", "qa", "memory"]
+    assert report["end_to_end"]["steps"] == 3

@@ -138,7 +138,7 @@ def curve(path: Path, steps: Sequence[int], values: Sequence[float], texts: tupl
 
 def stage_bars(path: Path, names: Sequence[str], rates: Sequence[float]) -> None:
     """Held-out success of the base, after every stage, and of training end to end."""
-    figure, axes = _figure(max(4.6, 1.3 * len(names)))
+    figure, axes = _figure(max(4.6, 1.5 * len(names)))
     colours = [ORANGE if name == "end to end" else GREY if name == "base" else BLUE for name in names]
     bars = axes.bar(names, rates, color=colours, width=0.55)
     axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)

@@ -5,7 +5,6 @@ Each stage is a run of its own below the directory of the whole, so a killed com
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -41,10 +40,11 @@ class Work:
         self.newest: dict[str, str] = {}
         self.hashes: dict[str, str] = {}  # of weights, by folder
         self.lineage: list[dict[str, Any]] = []
+        self.seconds = 0.0
 
     def run(self) -> dict[str, Any]:
         """All stages, then the comparison."""
-        plan, began = self.plan, time.monotonic()
+        plan = self.plan
         self.base = self._base()
         self.newest = dict.fromkeys(roles_of(plan.cfg) or (), self.base)
         rows = [self._stage(stage) for stage in plan.stages]
@@ -56,14 +56,14 @@ class Work:
             compared.pop("before")
         report = {"base": base, "stages": rows, "end_to_end": compared, "lineage": self.lineage}
         report |= {"base_model": self.base, "seed": plan.cfg.trainer.seed}
-        return write_report(plan, report, time.monotonic() - began, self.console)
+        return write_report(plan, report, self.seconds, self.console)
 
     def _base(self) -> str:
         """The model that every role starts from: the one named, or the warm start that the recipe makes of it."""
         plan, name = self.plan, self.plan.cfg.actor_rollout_ref.model.path
         if (cfg := plan.warm_config()) is not None:
             self.console.say(f"warm start: {cfg.sft.steps} updates on {cfg.sft.data}, from {name}")
-            _finished(cfg) or Fit(cfg, self.console).fit()
+            self._do(cfg)
             return _checkpoint(Path(cfg.trainer.default_local_dir))
         if name not in SCRATCH:
             return name
@@ -82,12 +82,18 @@ class Work:
         self.console.say(
             f"stage {stage.name}: trains {stage.title} from {start}" + (f" against {against}" if against else "")
         )
-        report = _finished(cfg) or Fit(cfg, self.console).fit()
+        report = self._do(cfg)
         became = _checkpoint(plan.folder(stage))
         if not alone:
             self.newest |= dict.fromkeys(stage.roles, became)
         self._record(stage, start, became, report)
         return row_of(stage, cfg, start, became, report)
+
+    def _do(self, cfg: Config) -> dict[str, Any]:
+        """The report of a run, once it is done; its seconds count, whichever command spent them."""
+        report = _finished(cfg) or Fit(cfg, self.console).fit()
+        self.seconds += report["seconds"]["total"]
+        return report
 
     def _record(self, stage: Stage, start: str, became: str, report: Mapping[str, Any]) -> None:
         """Note which weights were trained against which."""
