@@ -284,7 +284,6 @@ def test_the_guides_questions(tmp_path: Path) -> None:
 
 
 def test_a_model_behind_a_server_plays_and_one_that_goes_away_is_asked_again(tmp_path: Path) -> None:
-    pytest.importorskip("httpx")
     from tests.policies.outside import Outside, running
 
     def reply(body: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 from recollect.chat.schemas import Schema
 from recollect.offload import LoopThread
 from recollect.policies.messages import completion_of, request_body
@@ -67,7 +69,6 @@ class Endpoint:
         syntax: str = "hermes",
     ) -> None:
         """``syntax`` is how tool calls that come back are written for the agent's parser."""
-        import_client()
         self.url, self.name, self.patience, self.key_env, self.syntax = url.rstrip("/"), name, patience, key_env, syntax
         self.calls = self.retried = 0
         self._thread = LoopThread("endpoint")
@@ -134,7 +135,6 @@ class Endpoint:
 
     def _http(self) -> Any:
         if self._client is None:
-            httpx = import_client()
             key = os.environ.get(self.key_env, "")
             most = self.patience.concurrency
             local = (urlsplit(self.url).hostname or "") in ("localhost", "127.0.0.1", "::1")
@@ -148,7 +148,6 @@ class Endpoint:
 
     async def _models(self) -> list[str] | None:
         """The names that the server lists; None when it has no such list."""
-        httpx = import_client()
         try:
             async with asyncio.timeout(LOOK_S):
                 answer = await self._http().get(f"{self.url}/models")
@@ -192,7 +191,6 @@ class Endpoint:
 
     async def _try(self, body: dict[str, Any]) -> tuple[dict[str, Any] | None, str, float]:
         """(the choice, or what was wrong, and how long the server asks to wait)."""
-        httpx = import_client()
         try:
             async with self._slots:
                 self.calls += 1
@@ -205,15 +203,6 @@ class Endpoint:
         if answer.status_code != 200:
             raise EndpointError(f"{self.url} refused a call with {answer.status_code}: {_reason(answer)}")
         return (*_choice(answer), 0.0)
-
-
-def import_client() -> Any:
-    """The HTTP library."""
-    try:
-        import httpx
-    except ImportError:
-        raise BadInput("an endpoint needs the package httpx: pip install 'recollect[endpoint]'") from None
-    return httpx
 
 
 def _choice(answer: Any) -> tuple[dict[str, Any] | None, str]:

@@ -1,0 +1,61 @@
+"""The command line, one file for each kind of command.
+
+Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 interrupted and saved.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import typer
+
+from recollect.cli.app import app
+from recollect.types import BadInput
+
+__all__ = ["app", "main"]
+
+for _part in ("training", "evaluation", "trajectories", "look"):  # the order in which --help lists their commands
+    import_module(f"recollect.cli.{_part}")
+
+
+def main() -> None:
+    """Run the command line, turning errors into one line and an exit code."""
+    try:
+        app(_spelt_out(sys.argv[1:]), standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; what was saved can be resumed with the same command", 130)
+    except BadInput as error:
+        _fail(str(error), 2)
+    except Exception as error:
+        _handle(error)
+
+
+def _spelt_out(words: list[str]) -> list[str]:
+    """A command's words with `--skip-STAGE` as `--skip STAGE`."""
+    if words[:1] != ["pipeline"]:
+        return words
+    split = (["--skip", w.removeprefix("--skip-")] if w.startswith("--skip-") else [w] for w in words)
+    return [word for pair in split for word in pair]
+
+
+def _handle(error: Exception) -> None:
+    import click
+
+    if isinstance(error, click.ClickException):
+        _fail(error.format_message(), 2)
+    if type(error).__name__ == "Interrupted":
+        _fail("interrupted and saved; the same command goes on", 130)
+    if os.environ.get("RECOLLECT_DEBUG"):
+        raise error
+    _fail(f"{type(error).__name__}: {error} (RECOLLECT_DEBUG=1 shows where)", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    from recollect.compose import redacted
+
+    print(f"recollect: {redacted(' '.join(message.split()))}", file=sys.stderr)
+    sys.exit(code)

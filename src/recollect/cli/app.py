@@ -1,0 +1,82 @@
+"""The application, and what its commands share. Heavy imports happen inside the commands: --help is instant."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that wait must not burn the core that works
+# CPU kernels kept for shapes seen before: the 1024 of these libraries hold hundreds of MiB, and are no faster
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import typer
+
+from recollect.types import BadInput
+
+if TYPE_CHECKING:
+    from recollect.config import Config
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train language-model agents that remember and use tools.\n\n"
+    "Start with `recollect train`: it trains the embedded default on a CPU in a few minutes, with nothing to download.",
+)
+model_app = typer.Typer(help="Models that come with recollect.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...",
+        help="A recipe (name or YAML file), then settings such as trainer.seed=1.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A YAML file of settings, in the place of a recipe.", metavar="FILE")
+]
+ShowConfig = Annotated[bool, typer.Option("--cfg", help="Print the resolved configuration as YAML and stop.")]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option("--role", metavar="NAME=DIR_OR_URL", help="Who plays a role, such as qa=http://localhost:8000/v1."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
+
+
+def recipe_and_settings(given: list[str] | None, file: Path | None) -> tuple[str | None, list[str]]:
+    """The recipe (the first word, if it is one, or a file) and the overrides."""
+    from recollect.compose import words
+
+    settings = words(given or [])
+    recipe = settings.pop(0) if settings and "=" not in settings[0] else None
+    if file is not None:
+        if recipe is not None:
+            raise BadInput(f"the recipe {recipe} and --config {file} exclude each other")
+        if not file.is_file():
+            raise BadInput(f"--config {file}: there is no such file")
+        recipe = str(file)
+    return recipe, settings
+
+
+def configure(given: list[str] | None, file: Path | None) -> Config:
+    """The configuration of a recipe and the overrides."""
+    from recollect.compose import compose
+
+    return compose(*recipe_and_settings(given, file))
+
+
+def print_config(cfg: Config) -> None:
+    from recollect.compose import to_yaml
+
+    print(to_yaml(cfg), end="")

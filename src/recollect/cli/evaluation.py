@@ -1,0 +1,145 @@
+"""Commands that use a trained model: eval, ask, serve, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect.cli.app import Quiet, Roles, Settings, app
+from recollect.types import BadInput
+
+
+@app.command(name="eval")
+def evaluate(
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHECKPOINT] [KEY=VALUE]...",
+            help="A run directory, a checkpoint, a model folder, or `tiny`; then settings.",
+        ),
+    ] = None,
+    role: Roles = None,
+    model: Annotated[str | None, typer.Option("--model", "--model_path", help="The same as the first word.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", "--test_data", help="A file of tasks or conversations: metrics.json in OUT, with a card."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="With --data: attempt every task so many times, each with a seed.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write OUT.json, OUT.md and OUT.png; default: eval/ of the run.")
+    ] = None,
+    baseline: Annotated[
+        list[str] | None, typer.Option("--baseline", "-b", help="Another agent on the same tasks: concat or rag.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure success on held-out tasks, by data source and by document length: reward, EM, F1 and sub-EM.
+
+    recollect eval runs/recollect/needle --baseline concat --baseline rag
+    recollect eval DIR data.val_files=FILE --out results/dev
+    recollect eval --role memory=DIR --role qa=http://localhost:8000/v1
+    recollect eval --model DIR --data FILE.jsonl --seeds 3
+
+    Run the command again after an interruption and it goes on with the items that are missing.
+    """
+    from recollect.compose import recipe_names
+    from recollect.console import Console
+    from recollect.eval.actors import named
+
+    settings = list(given or [])
+    is_named = bool(settings) and "=" not in settings[0] and not (role and settings[0] in recipe_names())
+    checkpoint = model or (settings.pop(0) if is_named else None)
+    if checkpoint is None and not role:
+        raise BadInput("name a checkpoint, or who plays each role: --role memory=DIR --role qa=DIR_OR_URL")
+    if data and checkpoint is not None:
+        from recollect.eval.seeds import run_seeds
+
+        result = run_seeds(checkpoint, data, seeds, settings, out, Console(quiet))
+        return print(json.dumps(result)) if quiet else None
+    from recollect.eval.command import run_evaluation
+
+    return run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
+
+
+@app.command()
+def ask(
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[CHECKPOINT] QUESTION [KEY=VALUE]...",
+            help="A run directory, a checkpoint, a model folder, or `tiny`; the question; then settings.",
+        ),
+    ],
+    document: Annotated[Path, typer.Option("--document", "-d", help="The text to read, of any length.")],
+    role: Roles = None,
+    quiet: Quiet = False,
+) -> None:
+    """Read a document section by section, keeping a memory, and answer one question about it.
+
+    recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
+    recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
+    """
+    from recollect.console import Console
+    from recollect.eval.actors import named
+    from recollect.eval.command import answer_question
+
+    words = list(given)
+    alone = role and (len(words) < 2 or "=" in words[1])  # the roles say who plays, so the first word is the question
+    checkpoint = None if alone else words.pop(0)
+    if not words:
+        raise BadInput("ask what? CHECKPOINT QUESTION, or --role NAME=DIR_OR_URL … QUESTION")
+    question = words.pop(0)
+    answer_question(named(checkpoint, role or [], words), document, question, Console(quiet))
+
+
+@app.command()
+def serve(
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", "-c", help="A run, a checkpoint, a model folder, or `tiny`.")
+    ],
+    settings: Settings = None,
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Others than this machine need a key.")] = "127.0.0.1",
+    max_tokens: Annotated[int, typer.Option(help="Longest completion that may be asked for.", min=1)] = 4096,
+    max_body: Annotated[int, typer.Option(help="Bytes of the largest request.", min=1)] = 8 << 20,
+    concurrency: Annotated[int, typer.Option(help="Completions under way at once.", min=1)] = 1024,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a checkpoint to clients of the OpenAI protocol, with the engine of this process.
+
+    recollect serve --checkpoint runs/recollect/needle --port 8000
+
+    With the environment variable RECOLLECT_SERVE_KEY, clients must show that key.
+    """
+    try:
+        from recollect.serve.command import serve as answer
+        from recollect.serve.server import Limits
+    except ImportError as error:
+        raise BadInput(f"serving needs the package {error.name}: pip install 'recollect[serve]'") from None
+    from recollect.console import Console
+
+    answer(
+        checkpoint, host, port, list(settings or []), Limits(max_tokens, max_body, concurrency), child, Console(quiet)
+    )
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, or a model folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    dtype: Annotated[str, typer.Option(help="Type of the weights: float32 or bfloat16.")] = "float32",
+) -> None:
+    """Write a trained model as a plain Hugging Face folder; a LoRA adapter is merged into its base.
+
+    recollect export runs/recollect/needle --out model --dtype bfloat16
+    """
+    from recollect.eval.actors import find_checkpoint
+    from recollect.models.export import export_model
+
+    print(export_model(find_checkpoint(checkpoint)[0], out, dtype))

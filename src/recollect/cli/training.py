@@ -1,0 +1,166 @@
+"""Commands that train: train, stages, sft, pipeline."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from recollect.cli.app import (
+    ConfigFile,
+    Overrides,
+    Quiet,
+    ShowConfig,
+    app,
+    configure,
+    print_config,
+    recipe_and_settings,
+)
+
+
+@app.command()
+def train(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    cfg: ShowConfig = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and say what a step takes, without training.")
+    ] = False,
+    quiet: Quiet = False,
+    min_reward: Annotated[
+        float | None,
+        typer.Option(
+            "--min-reward", help="With trajectories as data.train_files: take tasks that reached this reward."
+        ),
+    ] = None,
+) -> None:
+    """Train an agent: SFT if the recipe asks for it, then RL, then an evaluation and a report.
+
+    With no argument it trains the embedded default, recipe `needle`. A real model is the same command:
+
+      recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
+
+    A command of verl, MemAgent or AgentFly works with its own settings. Run the command again after an interruption and
+    it goes on where it was.
+    """
+    seeded = [] if min_reward is None else [f"data.min_reward={min_reward}"]
+    tree = configure([*(overrides or []), *seeded], config)
+    if cfg:
+        return print_config(tree)
+    from recollect.stages.plan import has_stages
+
+    recipe, settings = recipe_and_settings(overrides, config)
+    if has_stages(recipe):
+        return _stages(str(recipe), settings, dry_run, quiet)
+    from recollect.console import Console
+
+    console = Console(quiet)
+    if dry_run:
+        from recollect.dry_run import dry_run as look
+
+        look(tree, console)
+        return None
+    from recollect.notes import notes
+
+    for line in notes(tree):
+        console.say(line)
+    from recollect.eval.summary import show_report
+    from recollect.train.fit import Fit
+
+    work = Fit(tree, console)
+    report = work.fit()
+    show_report(report, work.run, console)
+    if quiet:
+        print(json.dumps(report))
+    return None
+
+
+@app.command()
+def stages(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train several roles one after another, each against the newest weights of the others.
+
+      recollect stages two_stage
+      recollect stages FILE.yaml --dry-run
+
+    A recipe lists its `stages`; `recollect train` runs them too. Run the command again after an interruption and it
+    goes on in the middle of the stage where it was.
+    """
+    recipe, settings = recipe_and_settings(overrides, config)
+    _stages(recipe or "two_stage", settings, dry_run, quiet)
+
+
+def _stages(recipe: str, settings: list[str], dry_run: bool, quiet: bool) -> None:
+    from recollect.console import Console
+    from recollect.stages.plan import read_plan
+    from recollect.stages.work import run_stages, show_plan
+
+    plan, console = read_plan(recipe, settings), Console(quiet)
+    if dry_run:
+        show_plan(plan, console)
+        return
+    report = run_stages(plan, console)
+    if quiet:
+        print(json.dumps(report))
+
+
+@app.command()
+def sft(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    cfg: ShowConfig = False,
+    quiet: Quiet = False,
+    tool: Annotated[
+        str | None, typer.Option("--tool", help="Train on this tool's part of a folder of `recollect sft-data`.")
+    ] = None,
+) -> None:
+    """Supervised training alone: on files of conversations, a run's trajectories, or the recipe's expert.
+
+    recollect sft data.train_files=chats.jsonl data.val_files=held_out.jsonl actor_rollout_ref.model.path=DIR
+    recollect sft data.train_files=runs/recollect/needle min_reward=0.8
+    recollect sft --tool reason data.train_files=data/sft
+    recollect sft needle sft.steps=200
+    """
+    tree = configure(overrides, config)
+    if cfg:
+        return print_config(tree)
+    from recollect.console import Console
+    from recollect.train.sft.command import supervise
+
+    report = supervise(tree, Console(quiet), tool)
+    if quiet:
+        print(json.dumps(report))
+    return None
+
+
+@app.command()
+def pipeline(
+    config: Annotated[str | None, typer.Argument(help="A YAML file; without one, the embedded example.")] = None,
+    mode: Annotated[str, typer.Option(help="sft, rl or both.")] = "both",
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", help="Leave a stage out; `--skip-generate` is `--skip generate`.")
+    ] = None,
+    evaluate: Annotated[
+        bool | None, typer.Option("--evaluate/--no-evaluate", help="Measure every model on held-out tasks at the end.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="The folder to write to; default: as in the file.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """The whole road: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are passed over.
+
+    recollect pipeline
+    recollect pipeline mine.yaml --mode both --evaluate
+    """
+    from recollect.console import Console
+    from recollect.pipeline.command import run_pipeline
+
+    report = run_pipeline(config, mode, skip or [], evaluate, out, Console(quiet))
+    if quiet:
+        print(json.dumps(report))
