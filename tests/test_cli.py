@@ -295,3 +295,18 @@ def test_a_failing_part_stops_the_run_and_is_named(small_model: Path, tmp_path: 
     )
     assert done.returncode == 1
     assert "the scorer is down" in done.stderr
+
+
+def test_the_exit_code_says_what_happened(tmp_path: Path) -> None:
+    good = json.dumps({"question": "q", "final_answer": "a"})
+    (tmp_path / "some.jsonl").write_text(f"{good}\n{{oops\n")
+    (tmp_path / "all.jsonl").write_text(f"{good}\n")
+    for file, code in (("some", 1), ("all", 0)):
+        done = recollect("convert", f"{file}.jsonl", "--domain", "mhqa", "--out", f"{file}.json", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert json.loads((tmp_path / f"{file}.json").read_text())["final_answer"] == "a"
+    assert recollect("reward", "some.jsonl", "--domain", "mhqa", cwd=tmp_path).returncode == 1
+    unknown = recollect("convert", "all.jsonl", "--nonsense")
+    assert (unknown.returncode, unknown.stderr.startswith("recollect: No such option")) == (2, True)
+    alone = recollect()
+    assert (alone.returncode, "\n  convert " in alone.stdout) == (2, True)

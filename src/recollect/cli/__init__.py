@@ -23,9 +23,10 @@ for _part in ("training", "evaluation", "trajectories", "look"):  # the order in
 def main() -> None:
     """Run the command line, turning errors into one line and an exit code."""
     try:
-        app(_spelt_out(sys.argv[1:]), standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = app(_spelt_out(sys.argv[1:]), standalone_mode=False)  # a typer.Exit comes back as its number
+        if code == 130:
+            raise KeyboardInterrupt
+        sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted; what was saved can be resumed with the same command", 130)
     except BadInput as error:
@@ -43,9 +44,10 @@ def _spelt_out(words: list[str]) -> list[str]:
 
 
 def _handle(error: Exception) -> None:
-    import click
-
-    if isinstance(error, click.ClickException):
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error)
+        sys.exit(2)
+    if hasattr(error, "format_message"):  # a usage error of click, of which typer may bring its own copy
         _fail(error.format_message(), 2)
     if type(error).__name__ == "Interrupted":
         _fail("interrupted and saved; the same command goes on", 130)
