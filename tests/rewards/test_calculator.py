@@ -61,6 +61,9 @@ def test_the_total_is_the_weighted_sum(domain: str) -> None:
         (made("", None), 0),
         (made(None, None), 0),
         (made("I don't know.", None), 0),
+        (made("No idea, but therefore, because of the evidence", None), 0),
+        (made("because, therefore, evidence", None), 0.5),
+        (made("A", None), 0.5),
         (made("Ann", None, metadata={"answers": ["Ann"]}), 1),
         (made("Bob", True, metadata={"gold_answer": "Ann"}), 0),
         (made("Ann", False, metadata={"golden_answers": ["Ann", "A."]}), 1),
@@ -111,6 +114,36 @@ def test_a_failed_check_never_beats_a_passed_one(
     low, high = (CALCULATOR.calculate_reward(t, domain)["total"] for t in (bad, good))
     assert low < 0.3
     assert low < high
+
+
+@pytest.mark.parametrize(
+    ("domain", "answer"),
+    [
+        ("swe", "Fixed the bug in the function; all tests pass"),
+        ("tau", "Your order has been cancelled and the refund is confirmed"),
+        ("video", "First a man enters, then he cooks"),
+        ("math", "The sum equals 12"),
+        ("mhqa", "A"),
+    ],
+)
+def test_words_of_the_trade_are_no_stuffing(domain: str, answer: str) -> None:
+    found = CALCULATOR.calculate_reward(made(answer, None, actions=acts("bash")), domain)
+    assert found["total"] == pytest.approx(sum(w * found[p] for w, p in zip(EXPECTED[domain], PARTS, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "expected"),
+    [
+        ({}, (0, 0)),
+        ({"task": "Who?", "calls": [{"name": "search", "args": "x", "response": "Ann"}], "final": "Ann"}, (0.5, 1)),
+        ({"question": "Who?", "actions": [{"tool": "search"}], "answer": "Bob", "gold_answer": "Ann"}, (0, 1)),
+        ({"actions": [], "final_answer": 0, "metadata": {"gold": 0}}, (1, 0)),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a b"}]}, (0.5, 0)),
+    ],
+)
+def test_other_forms_are_read_too(trajectory: dict[str, Any], expected: tuple[float, float]) -> None:
+    found = CALCULATOR.calculate_reward(trajectory, "mhqa")
+    assert (found["completion"], found["efficiency"]) == expected
 
 
 @settings(max_examples=300)

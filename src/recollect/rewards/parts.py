@@ -17,9 +17,8 @@ _MOMENT = re.compile(r"\b\d{1,2}:\d{2}\b")
 _COMMON = """a an and are as at be by can did do does for from had has have he her his how i in is it its of on or our
 she that the their them there they this to was we were what when where which who whom whose why will with you your"""
 COMMON = frozenset(_COMMON.split())
-NO_ANSWER = frozenset(
-    {"", "none", "unknown", "n a", "na", "i do not know", "i don t know", "no answer", "null", "nothing"}
-)
+NO_ANSWER = frozenset({"", "none", "unknown", "n a", "na", "no answer", "null", "nothing"})
+GIVEN_UP = ("i do not know", "i don t know", "i cannot answer", "i can t answer", "no idea", "i have no idea")
 THOUGHTS = ("reason", "decompose", "plan", "think")
 OWN_TOOLS = {
     "mhqa": frozenset({"search", "google_search", "decompose", "load_context"}),
@@ -59,13 +58,18 @@ def text_of(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def plain_text(value: Any) -> str:
+    """An answer as text; none is empty."""
+    return "" if value is None else str(value)
+
+
 class Reading:
     """One trajectory, as the reward reads it."""
 
     def __init__(self, trajectory: Mapping[str, Any], domain: str, weights: Weights) -> None:
-        self.actions: list[Mapping[str, Any]] = list(trajectory.get("actions") or ())
+        self.actions: list[Mapping[str, Any]] = list(trajectory["actions"])
         self.domain, self.weights = domain, weights
-        self.answer = given_answer(str(trajectory.get("final_answer") or ""))
+        self.answer = given_answer(plain_text(trajectory.get("final_answer")))
         self.question = str(trajectory.get("question") or "")
 
     @cached_property
@@ -85,13 +89,17 @@ class Reading:
         quiet = (*THOUGHTS, "finalize")
         return "\n".join(text_of(a["output"]) for a in self.actions if a["tool"] not in quiet).lower()
 
-    def is_answer(self) -> bool:
-        """Whether the text answers at all: it is not empty, no placeholder and not mostly indicator words."""
-        if " ".join(self.said) in NO_ANSWER:
-            return False
+    def is_answered(self) -> bool:
+        """Whether something is said that is no placeholder and does not give up."""
+        said = " ".join(self.said)
+        return said not in NO_ANSWER and not said.startswith(GIVEN_UP)
+
+    def is_stuffed(self) -> bool:
+        """Whether the answer is hardly more than indicator words: most of a sentence, or half of a mere list."""
         content = [w for w in self.said if w not in COMMON]
         marked = sum(w in self.weights.marked for w in content)
-        return bool(content) and not (marked >= 3 and marked > len(content) / 2)
+        sentence = len(content) <= 0.75 * len(self.said)
+        return marked >= 3 and marked > (0.7 if sentence else 0.5) * len(content)
 
     def grounding(self) -> float:
         """The share of the answer's own words that stand in what tools said."""
@@ -101,7 +109,7 @@ class Reading:
 
     def quality(self, checked: bool) -> float:
         """The mean of the domain's signs, as far as the answer is grounded or has passed its check."""
-        if not self.said or not (checked or self.is_answer()):
+        if not self.said or not (checked or (self.is_answered() and not self.is_stuffed())):
             return 0.0
         grounded = self.grounding()
         spoken = words_in(" ".join([self.answer, *self.thoughts]))
