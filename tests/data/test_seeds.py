@@ -45,9 +45,19 @@ def test_tasks_whose_best_attempt_is_good_enough(tmp_path: Path) -> None:
         ("1", 1.0, ["a1"], "d"),
         ("4", 0.7, [], "d"),
     ]
-    assert {f["id"] for f in create_rl_dataset(tmp_path)} == {"1", "2", "4"}
+    assert {f["id"] for f in create_rl_dataset(tmp_path)} == {"1", "2", "3", "4"}
     run = stored_run(tmp_path / "run", {"7": [0.0, 1.0], "8": [0.0, 0.0]})
     assert [(f["id"], f["answer"]) for f in create_rl_dataset(run, 0.5)] == [("7", ["a7"])]
+
+
+def test_a_reward_that_nobody_recorded_is_calculated(tmp_path: Path) -> None:
+    acted = [{"step": 1, "tool": "search", "input": "x", "output": "a1"}]
+    rows = [unified("1", None, success=True, actions=acted), unified("2", None, success=False, actions=acted)]
+    (tmp_path / "converted.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / ".converted.jsonl.part").write_text("half of it")
+    (tmp_path / ".other.jsonl").write_text("half of it")
+    (found,) = create_rl_dataset(tmp_path, 0.5)
+    assert (found["id"], found["reward"] > 0.5) == ("1", True)
 
 
 def test_a_run_of_reinforcement_starts_from_them(tmp_path: Path) -> None:

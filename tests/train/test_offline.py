@@ -40,7 +40,7 @@ def test_those_without_logprobs_are_for_sft_and_it_says_so(tmp_path: Path) -> No
     assert stream.steps() == 2
     assert [[t.id for t in stream.take(i)] for i in range(2)] == [["1", "2"], ["3"]]
     with pytest.raises(BadInput, match="nothing to learn from"):
-        read_offline(compose("needle", [f"data.offline_files={tmp_path / 'c.jsonl'}"]), said.append)
+        read_offline(compose("needle", [f"data.offline_files={tmp_path / 'c.jsonl'}", "min_reward=0.5"]), said.append)
 
 
 def test_single_attempts_are_compared_within_their_source(tmp_path: Path) -> None:

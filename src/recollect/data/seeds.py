@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.files import expand, read_rows
+from recollect.rewards.calculator import reward_of
 from recollect.run import read_trajectories
 from recollect.types import BadInput
 
@@ -34,6 +35,11 @@ def turns_of(row: Mapping[str, Any]) -> list[Row] | None:
     return None
 
 
+def has_outcome(row: Mapping[str, Any]) -> bool:
+    """False for an attempt of recollect's own without a reward: it has failed on the way."""
+    return row.get("reward") is not None or turns_of(row) is None
+
+
 def trajectory_rows(paths: Sequence[str]) -> Iterator[tuple[str, Row]]:
     """(place, row) of every stored trajectory."""
     for name in expand(paths):
@@ -44,7 +50,7 @@ def trajectory_rows(paths: Sequence[str]) -> Iterator[tuple[str, Row]]:
         elif path.name.endswith(STORED) and path.is_file():
             yield from _numbered(path)
         elif path.is_dir():
-            files = sorted(str(f) for f in path.rglob("*") if f.suffix in (".json", ".jsonl"))
+            files = sorted(str(f) for f in path.rglob("*") if f.suffix in (".json", ".jsonl") and f.name[0] != ".")
             if not files:
                 raise BadInput(f"{name} is a folder without trajectories (.json, .jsonl, or a run of recollect)")
             yield from trajectory_rows(files)
@@ -82,21 +88,29 @@ def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: floa
     """The tasks of stored trajectories whose best attempt reached a reward, as rows that `data.train_files` may hold.
 
     A row has id, question, answer (the accepted ones; else the final answer of a successful attempt), data_source,
-    reward (of the best attempt) and what the trajectory keeps of its task, such as its context.
+    reward (of the best attempt; calculated where none is recorded) and what the trajectory keeps of its task, such as
+    its context.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found: dict[tuple[str, str], Row] = {}
     for place, row in trajectory_rows([str(p) for p in given]):
         if not is_trajectory(row):
             raise BadInput(f"{place}: not a trajectory: it has {', '.join(row) or 'nothing'}")
-        reward = row.get("reward")
-        if reward is None or not float(reward) >= min_reward:
+        reward = reward_of(row) if has_outcome(row) else None
+        if reward is None or not reward >= min_reward:
             continue
-        seed = _seed(row, float(reward))
+        seed = _seed(row, reward)
         key = (str(seed["data_source"]), str(seed["id"]))
         if key not in found or found[key]["reward"] < reward:
             found[key] = seed
     return list(found.values())
+
+
+def task_id_of(row: Mapping[str, Any]) -> str:
+    """The task that an attempt is one at; unified ones keep it in their metadata, beside an id of their own."""
+    about = row.get("metadata")
+    kept = about.get("task_id") if isinstance(about, Mapping) else None
+    return str(kept or row.get("task_id", ""))
 
 
 def _seed(row: Row, reward: float) -> Row:
@@ -110,7 +124,7 @@ def _seed(row: Row, reward: float) -> Row:
         answers = row.get("final_answer")
     return {
         **{k: v for k, v in kept.items() if k not in ("answers", "golden_answers")},
-        "id": str(about.get("task_id") or row.get("task_id", "")),
+        "id": task_id_of(row),
         "question": row["question"],
         "answer": [answers] if isinstance(answers, str) else list(answers or []),
         "data_source": str(row.get("domain") or row.get("source") or "default"),

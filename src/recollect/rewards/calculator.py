@@ -8,6 +8,7 @@ worth, so it never reaches a trajectory that passes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,18 @@ def in_form(trajectory: Mapping[str, Any]) -> Mapping[str, Any]:
     missing: dict[str, Any] = {} if talk or given.keys() & set(QUESTION) else {"question": ""}
     missing |= {} if talk or given.keys() & set(ACTIONS) else {"actions": []}
     return unify({**missing, **given}, "mhqa")
+
+
+@lru_cache(maxsize=4)
+def calculator(weights: str | None = None) -> RewardCalculator:
+    """One calculator for everything that a process scores with these weights."""
+    return RewardCalculator(weights)
+
+
+def reward_of(trajectory: Mapping[str, Any]) -> float:
+    """The recorded reward, or where there is none the calculated one."""
+    given = trajectory.get("reward")
+    return float(given) if given is not None else calculator().calculate_reward(trajectory)["total"]
 
 
 def gold_answers(trajectory: Mapping[str, Any]) -> list[str]:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from recollect.domains import DOMAIN_NAMES
-from recollect.rewards.calculator import RewardCalculator
+from recollect.rewards.calculator import calculator
 from recollect.rewards.registry import reward
 from recollect.types import Task, Trajectory
-
-
-@lru_cache(maxsize=8)
-def _calculator(weights: str) -> RewardCalculator:
-    return RewardCalculator(weights or None)
 
 
 @reward("trajectory", inline=True)
@@ -22,7 +16,7 @@ def trajectory_reward(
 ) -> dict[str, float]:
     """Completion, efficiency, quality and reasoning by domain: `domain`, else the data source, else as mhqa."""
     found = domain or (task.source if task.source in DOMAIN_NAMES else "mhqa")
-    parts = _calculator(weights).calculate_reward(as_record(answer, task, trajectory), found)
+    parts = calculator(weights or None).calculate_reward(as_record(answer, task, trajectory), found)
     return {"reward": parts.pop("total"), **parts}
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data.seeds import trajectory_rows, turns_of
+from recollect.data.seeds import has_outcome, is_trajectory, task_id_of, trajectory_rows, turns_of
+from recollect.rewards.calculator import reward_of
 from recollect.train.gather import Gathered
 from recollect.train.sft.read import can_be_said, row_samples
 from recollect.train.sft.stored import StoredBatches
@@ -35,15 +36,16 @@ def read_offline(cfg: Config, say: Callable[[str], None]) -> Stored:
     stored = Stored()
     groups: dict[tuple[str, str], Group] = {}
     for place, row in trajectory_rows(cfg.data.offline_files):
-        if row.get("reward") is None or row.get("failure"):
+        known = row.get("reward") is not None or is_trajectory(row)  # or can be calculated
+        if not known or not has_outcome(row) or row.get("failure"):
             stored.unused += 1
             continue
         attempt = as_trajectory(row) if turns_of(row) is not None else None
         if attempt is not None and is_sampled(attempt):
-            key = (place.rpartition(",")[0], str(row["task_id"]).partition("#")[0])
+            key = (place.rpartition(",")[0], task_id_of(row))
             task = Task(key[1], str(row.get("question", "")), None, tuple(row.get("answers") or ()), _source(row))
             groups.setdefault(key, Group(task, [])).trajectories.append(attempt)
-        elif row["reward"] >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
+        elif reward_of(row) >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
             stored.imitated.append(row)
         else:
             stored.unused += 1

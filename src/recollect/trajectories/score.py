@@ -8,7 +8,7 @@ import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from recollect.console import Console
-from recollect.rewards.calculator import RewardCalculator
+from recollect.rewards.calculator import calculator
 from recollect.trajectories.convert import Problems, check_domain, size_of, stem_of
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.stream import Piece, files_of, records, units
@@ -34,12 +34,6 @@ class Scored:
     rows: list[dict[str, Any]] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     size: int = 0
-
-
-@lru_cache(maxsize=4)
-def calculator(weights: str | None) -> RewardCalculator:
-    """One calculator for all pieces of a process."""
-    return RewardCalculator(weights)
 
 
 def score_unit(unit: list[Piece], domain: str | None, weights: str | None) -> Scored:

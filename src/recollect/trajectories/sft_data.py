@@ -14,13 +14,13 @@ from typing import Any, BinaryIO, NamedTuple
 from pydantic_core import to_json
 
 from recollect.console import Console
+from recollect.rewards.calculator import reward_of
 from recollect.run import remove_tree, write_atomic
 from recollect.trajectories import templates as templating
 from recollect.trajectories.convert import Problems, check_domain, size_of, stem_of
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.rows import conversation, tool_rows
 from recollect.trajectories.schema import Record
-from recollect.trajectories.score import calculator
 from recollect.trajectories.stream import Piece, files_of, records, units
 from recollect.trajectories.unify import unify
 from recollect.trajectories.work import in_order, workers_for
@@ -104,12 +104,6 @@ def _add(record: Record, choice: Choice, made: Made) -> None:
 
 def _digest(*texts: str) -> bytes:
     return hashlib.blake2b("\0\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=12).digest()
-
-
-def reward_of(record: Record) -> float:
-    """The recorded reward, or where there is none the calculated one."""
-    given = record["reward"]
-    return float(given) if given is not None else calculator(None).calculate_reward(record)["total"]
 
 
 def task_of(record: Record) -> int:

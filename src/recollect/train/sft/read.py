@@ -13,7 +13,8 @@ from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
 from recollect.data.files import expand, read_rows
-from recollect.data.seeds import STORED, is_trajectory, trajectory_rows
+from recollect.data.seeds import STORED, has_outcome, is_trajectory, trajectory_rows
+from recollect.rewards.calculator import reward_of
 from recollect.train.stored import as_trajectory
 from recollect.trajectories.rows import conversation
 from recollect.trajectories.templates import load
@@ -89,11 +90,12 @@ def can_be_said(row: dict[str, Any]) -> bool:
 
 
 def _too_low(row: dict[str, Any], least: float) -> bool:
-    """Whether a row's reward keeps it out. A stored trajectory without one has failed; a conversation need not."""
-    reward = row.get("reward")
-    if reward is None:
-        return "turns" in row or ("reward" in row and least > 0)
-    return bool(reward < least)
+    """Whether a row's reward keeps it out. A conversation needs none; that of a trajectory is calculated if need be."""
+    if not has_outcome(row):
+        return True
+    if row.get("reward") is None and (least <= 0 or not is_trajectory(row)):
+        return "reward" in row and least > 0
+    return reward_of(row) < least
 
 
 def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:
