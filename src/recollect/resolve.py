@@ -25,7 +25,6 @@ SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
 AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of guides
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
 STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and the fixed one
-AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of other programs
 
 
 def resolve(cfg: Config) -> Config:

@@ -13,6 +13,7 @@ from recollect.console import Console
 from recollect.pipeline.plan import Plan, read_plan
 from recollect.pipeline.road import travel, wanted
 from recollect.pipeline.stages import STAGES
+from recollect.rewards.calculator import calculator
 from recollect.types import BadInput
 
 
@@ -59,6 +60,25 @@ def test_all_stages_once_and_those_that_changed_again(tmp_path: Path, small_mode
     again = {p.name for p in (out / "stages").iterdir() if p.stat().st_mtime_ns != marks[p.name]}
     assert again == {"rl.json", "evaluate.json"}
     assert (out / "rl" / "checkpoints" / "step-2").is_dir()
+
+
+def test_a_stage_is_done_again_when_its_output_is_gone_or_a_file_it_reads_has_changed(
+    tmp_path: Path, small_model: Path
+) -> None:
+    weights = tmp_path / "weights.yaml"
+    weights.write_text("weights: {mhqa: {completion: 0.1, efficiency: 0.1, quality: 0.1, reasoning: 0.7}}\n")
+    roomy = {"agent": {"system_prompt": "act", "max_turns": 5}, "data": {"max_response_length": 24}}
+    plan, stages = small(tmp_path, small_model, weights=str(weights), settings=roomy), ["generate", "convert", "reward"]
+    low = travel(plan, stages, Console(True))["rewards"]["mhqa"]
+    out = tmp_path / "out"
+    kept = [json.loads(line)["reward"] for line in (out / "unified" / "mhqa.jsonl").read_text().splitlines()]
+    assert sum(kept) / len(kept) == pytest.approx(low, abs=1e-5)  # the plan's weights decide what is kept, too
+    (out / "unified" / "mhqa.jsonl").unlink()
+    travel(plan, stages, Console(True))
+    assert (out / "unified" / "mhqa.jsonl").is_file()
+    weights.write_text("weights: {mhqa: {completion: 0.7, efficiency: 0.1, quality: 0.1, reasoning: 0.1}}\n")
+    calculator.cache_clear()  # as in another process
+    assert travel(plan, stages, Console(True))["rewards"]["mhqa"] > low + 0.1
 
 
 def test_modes_and_skipped_stages() -> None:

@@ -323,3 +323,11 @@ def test_what_cannot_be_attempted_is_refused(tmp_path: Path, asked: Asked, words
     with pytest.raises(BadInput, match=words):
         run(Request(asked, "expert", tmp_path / "o.json"), [], QUIET)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_attempts_are_kept_apart() -> None:
+    from recollect.trajectories.generate import apart
+
+    assert apart(["a", "b", "A", "a", "a.2"]) == ["a", "b", "A.2", "a.3", "a.2.2"]
+    many = ["x"] * 1500
+    assert len(set(apart(many))) == 1500

@@ -56,7 +56,12 @@ def evaluate(
     checkpoint = model or (settings.pop(0) if is_named else None)
     if checkpoint is None and not role:
         raise BadInput("name a checkpoint, or who plays each role: --role memory=DIR --role qa=DIR_OR_URL")
-    if data and checkpoint is not None:
+    if data and checkpoint is None:
+        raise BadInput("--data measures one model: name it with --model; for roles set data.val_files=FILE")
+    if not data and seeds != 1:
+        raise BadInput(f"--seeds {seeds} goes with --data FILE")
+    if data:
+        assert checkpoint is not None
         from recollect.eval.seeds import run_seeds
 
         result = run_seeds(checkpoint, data, seeds, settings, out, Console(quiet))

@@ -11,6 +11,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from recollect.types import BadInput, Group
 def run_seeds(
     model: str, data: Sequence[str], seeds: int, settings: list[str], out: Path | None, console: Console
 ) -> dict[str, Any]:
-    """Measure, write metrics.json and card.json, and return the metrics."""
+    """Measure, write metrics.json with its card, the card alone as card.json, and return the metrics."""
     if seeds < 1:
         raise BadInput(f"--seeds {seeds} must be at least 1")
     path, run = find_checkpoint(model)
@@ -52,6 +53,7 @@ def run_seeds(
     place.mkdir(parents=True, exist_ok=True)
     result["card"] = card(cfg, path, data, numbers)
     write_atomic(place / "metrics.json", json.dumps(result, indent=2) + "\n")
+    write_atomic(place / "card.json", json.dumps(result["card"], indent=2) + "\n")
     for name, row in result["metrics"].items():
         console.say(f"{name}: {row['mean']:.4f} (95 % {row['low']:.4f}–{row['high']:.4f}, n = {row['n']})")
     console.say(f"results: {place / 'metrics.json'}")
@@ -100,7 +102,7 @@ def _predicted(cfg: Config, path: str) -> dict[str, Any]:
     cfg = deepcopy(cfg)
     cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.model.lora_rank = path, 0
     learner, tokenizer = build_learner(cfg, cfg.sft.optim, 1)
-    limits = limits_of(cfg, context_window(learner.model.config))
+    limits = replace(limits_of(cfg, context_window(learner.model.config)), min_reward=0.0)  # all that the file holds
     samples = read_samples(cfg.data.val_files, Renderer(tokenizer), limits).samples
     if not samples:
         raise BadInput(f"nothing to measure on in {', '.join(cfg.data.val_files)}")

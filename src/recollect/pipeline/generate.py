@@ -24,7 +24,10 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     heat = cfg.actor_rollout_ref.rollout.temperature if plan.samples > 1 else 0.0
     raw = out.with_name(f"{out.stem}.attempts.jsonl")
     raw.unlink(missing_ok=True)
-    settings = [f"{key}={json.dumps(value)}" for key, value in flatten(plan.settings).items()]
+    given = flatten(plan.settings)
+    if plan.weights is not None:  # what min_reward and rl_min_reward compare is weighted as the plan says
+        given.setdefault("agent.reward_name", f"trajectory(weights={plan.weights})")
+    settings = [f"{key}={json.dumps(value)}" for key, value in given.items()]
     if run(Request(asked, plan.policy, raw, plan.samples, heat, cfg.trainer.seed), settings, console):
         raise RuntimeError(f"attempts of {domain} have failed; the same command tries them again")
     rows = [json.loads(line) for line in raw.read_text().splitlines()]

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect.console import Console
+from recollect.eval.card import file_hash
 from recollect.pipeline.plan import MODES, Plan
 from recollect.pipeline.report import write_report
-from recollect.pipeline.stages import NEEDS, READS, STAGES, Place
+from recollect.pipeline.stages import NEEDS, READS, STAGES, Place, outputs
 from recollect.run import dump, remove_tree, write_atomic
 from recollect.types import BadInput
 
@@ -43,7 +44,7 @@ def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, An
             if before is not None:
                 records[name] = before
             continue
-        if before is not None and before["key"] == key:
+        if before is not None and before["key"] == key and all(p.exists() for p in outputs(plan, place, name)):
             console.say(f"{name}: complete, passed over")
             records[name] = before
             continue
@@ -59,11 +60,18 @@ def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, An
 
 
 def _key(plan: Plan, name: str, records: dict[str, Any]) -> str:
-    """A fingerprint of everything that a stage's result depends on."""
+    """A fingerprint of everything that a stage's result depends on, files that the plan names included."""
     tree = asdict(plan)
     own = {k: tree[k] for k in READS[name]}
+    named = [v for k in own for v in (tree[k], *_values(tree[k])) if k in ("weights", "templates", "agents")]
+    files = [file_hash(Path(v)) for v in named if isinstance(v, str) and Path(v).is_file()]
     before = [records.get(n, {}).get("key") for n in NEEDS[name]]
-    return hashlib.sha256(json.dumps([name, own, before], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([name, own, before, *files], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _values(agents: Any) -> list[Any]:
+    """The questions and tests of all domains."""
+    return [v for row in agents.values() for v in row.values()] if isinstance(agents, dict) else []
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -121,7 +121,7 @@ NEEDS: dict[str, Sequence[str]] = {  # what a stage is done again for, if it was
     "evaluate": ("sft", "rl"),
 }
 READS: dict[str, Sequence[str]] = {  # the keys of the plan that a stage depends on, beside what it needs
-    "generate": ("model", "agents", "policy", "samples", "settings"),
+    "generate": ("model", "agents", "policy", "samples", "settings", "weights"),
     "convert": ("agents",),
     "reward": ("weights",),
     "sft-data": ("templates", "min_reward", "val_ratio"),
@@ -129,3 +129,17 @@ READS: dict[str, Sequence[str]] = {  # the keys of the plan that a stage depends
     "rl": ("model", "settings", "rl", "rl_min_reward"),
     "evaluate": ("model", "agents", "settings"),
 }
+
+
+def outputs(plan: Plan, place: Place, stage: str) -> list[Path]:
+    """What a complete stage has left behind for those after it."""
+    per_domain = {"generate": place.raw, "convert": place.unified}
+    if stage in per_domain:
+        return [per_domain[stage] / f"{domain}.jsonl" for domain in plan.agents]
+    single = {
+        "reward": place.out / "rewards.json",
+        "sft-data": place.sft_data / "SUMMARY.json",
+        "sft": place.model("sft") / "model",
+        "rl": place.model("rl") / "checkpoints",
+    }
+    return [single[stage]] if stage in single else []

@@ -74,10 +74,7 @@ class Store:
         elif self.out.suffix:
             written = {self.out: (rows[0] if len(rows) == 1 else b"[\n" + b",\n".join(rows) + b"\n]") + b"\n"}
         else:
-            names = [safe_name(task) + (f"-{sample}" if sample else "") for task, sample in order]
-            names = (
-                [n if names.count(n) == 1 else f"{n}-{i}" for i, n in enumerate(names)] if len(names) < 1000 else names
-            )
+            names = apart([safe_name(task) + (f"-{sample}" if sample else "") for task, sample in order])
             written = {self.out / f"{n}.traj.json": row + b"\n" for n, row in zip(names, rows, strict=True)}
         for path, data in written.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +82,21 @@ class Store:
         self.file.close()
         self.path.unlink()
         return list(written)
+
+
+def apart(names: Sequence[str]) -> list[str]:
+    """Names of files, none twice even where case does not count: one that is taken gets a number."""
+    taken: set[str] = set()
+    made = []
+    for name in names:
+        number = 1
+        free = name
+        while free.lower() in taken:
+            number += 1
+            free = f"{name}.{number}"
+        taken.add(free.lower())
+        made.append(free)
+    return made
 
 
 def record_of(task: Task, made: Trajectory, domain: str, policy: str, alone: bool) -> dict[str, Any]:
@@ -141,15 +153,6 @@ def _plain(given: Any) -> Any:
     return "" if given == {} else given
 
 
-def plan_of(cfg: Config, policy: str, tasks: Sequence[Task], n: int, sampling: Sampling) -> str:
-    """A name for what is attempted, by whom and how."""
-    settings = [cfg.agent.agent_type, cfg.agent.system_prompt, cfg.agent.max_turns, cfg.agent.reward_name]
-    digest = hashlib.blake2b(json.dumps([*settings, policy, n, repr(sampling)]).encode(), digest_size=12)
-    for task in tasks:
-        digest.update(json.dumps([task.id, task.question, list(task.answers)]).encode())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Request:
     """What `recollect rollout` is asked for."""
@@ -161,6 +164,17 @@ class Request:
     temperature: float = 1.0
     seed: int = 0
     user: str | None = None  # who plays the user of tau; None: the task's script
+
+
+def plan_of(cfg: Config, request: Request, tasks: Sequence[Task], sampling: Sampling) -> str:
+    """A name for what is attempted, by whom and how."""
+    settings = [cfg.agent.agent_type, cfg.agent.system_prompt, cfg.agent.max_turns, cfg.agent.reward_name]
+    settings += [request.policy, request.user, request.n, repr(sampling), cfg.search.corpus, cfg.search.endpoint]
+    digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=12)
+    for task in tasks:
+        text = task.context if isinstance(task.context, str) else None
+        digest.update(json.dumps([task.id, task.question, list(task.answers), text]).encode())
+    return digest.hexdigest()
 
 
 def run(request: Request, settings: Sequence[str], console: Console) -> int:
@@ -188,7 +202,7 @@ def attempt(
     """``n`` attempts at every task; returns how many have to be tried again."""
     domain, policy, n, out = cfg.agent.agent_type, request.policy, request.n, request.out.expanduser()
     attempts = [(task.id, i) for task in tasks for i in range(n)]
-    store = Store(out, plan_of(cfg, policy, tasks, n, sampling))
+    store = Store(out, plan_of(cfg, request, tasks, sampling))
     lost: list[str] = []
     by_id = {task.id: task for task in tasks}
     with console.progress(f"{domain} attempts", len(attempts), len(store.rows)) as advance:

@@ -93,8 +93,8 @@ def _too_low(row: dict[str, Any], least: float) -> bool:
     """Whether a row's reward keeps it out. A conversation needs none; that of a trajectory is calculated if need be."""
     if not has_outcome(row):
         return True
-    if row.get("reward") is None and (least <= 0 or not is_trajectory(row)):
-        return "reward" in row and least > 0
+    if row.get("reward") is None and (least <= 0 or not ("reward" in row or is_trajectory(row))):
+        return False
     return reward_of(row) < least
 
 
