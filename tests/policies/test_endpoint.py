@@ -96,6 +96,28 @@ def test_a_model_that_says_nothing_is_believed() -> None:
     assert _choice(Answer())[0] is not None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        [1],
+        {"choices": None},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": "fine"}]},
+        {"choices": [{"message": {"content": ""}}], "usage": "many"},
+        {"choices": [{"message": {"content": "", "tool_calls": "find"}}]},
+        {"choices": [{"message": {"content": "", "tool_calls": [{"function": "find"}]}}]},
+    ],
+)
+def test_json_that_is_no_completion_is_tried_again(said: Any) -> None:
+    from recollect.policies.endpoint import _choice
+
+    class Answer:
+        def json(self) -> Any:
+            return said
+
+    assert _choice(Answer()) == (None, "its answer is not a whole chat completion")
+
+
 def test_calls_at_once_are_bounded(outside: Outside) -> None:
     now = most = 0
 

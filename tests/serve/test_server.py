@@ -204,6 +204,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a forced call": ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools"),
     "a seed of words": ({"seed": "x"}, "seed"),
+    "a format by name": ({"response_format": "json"}, "response_format"),
+    "options by name": ({"stream_options": "usage"}, "stream_options"),
+    "a call of words": ({"messages": [{"role": "assistant", "tool_calls": [{"function": "find"}]}]}, "messages"),
 }
 
 
@@ -232,6 +235,23 @@ def test_bodies_that_are_no_requests(running: Running) -> None:
     assert httpx.get(f"{running.url}/v1/other").json()["error"]["message"]
     long = {"prompt": [5] * (running.server.engine.window - 2), "max_tokens": 16}
     assert "window" in httpx.post(url, json=long).json()["error"]["message"]
+    del long["max_tokens"]  # who asks for no number gets what fits
+    assert httpx.post(url, json=long, timeout=60).json()["usage"]["completion_tokens"] <= 2
+
+
+def test_a_limit_that_is_null_is_none(running: Running) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "max_completion_tokens": None}
+    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body).json()
+    assert answer["usage"]["completion_tokens"] <= 2
+
+
+def test_every_id_that_may_be_sampled_may_be_asked_with(running: Running) -> None:
+    """A model can have more embeddings than its tokenizer has tokens."""
+    last = running.server.vocabulary - 1
+    assert last >= len(running.server.renderer.tokenizer)
+    url = f"{running.url}/v1/completions"
+    assert httpx.post(url, json={"prompt": [5, last], "max_tokens": 2}).status_code == 200
+    assert httpx.post(url, json={"prompt": [5, last + 1], "max_tokens": 2}).status_code == 400
 
 
 def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from recollect.cli import app
 from recollect.console import Console
-from recollect.stages.plan import read_plan
-from recollect.stages.work import bindings, run_stages
+from recollect.stages.plan import bindings, read_plan
+from recollect.stages.work import run_stages
 from recollect.types import BadInput
 from tests.train import killing
 
@@ -151,6 +151,18 @@ def test_others_and_starts(tmp_path: Path, small_model: Path) -> None:
         assert bindings(other, {"memory": "m", "qa": "q"}, "b")["memory"] == bound
 
 
+def test_equal_stages_are_stages_of_their_own(tmp_path: Path, small_model: Path) -> None:
+    """A role that is trained twice, word for word the same, has two runs and two seeds."""
+    file = Path(recipe(tmp_path, small_model, compared="true"))
+    file.write_text(file.read_text().replace("{name: again, role: memory, steps: 1}", "{role: memory}"))
+    plan = read_plan(str(file), [])
+    assert [plan.folder(stage).name for stage in plan.stages] == ["1-memory", "2-qa", "3-memory"]
+    made = [plan.config(stage, "tiny", {"memory": "trainable"}).trainer for stage in plan.stages]
+    assert [trainer.seed for trainer in made] == [0, 1, 2]
+    assert plan.end_to_end is not None
+    assert plan.folder(plan.end_to_end).name == "end_to_end"
+
+
 def test_the_command_line_comes_after_the_stages(tmp_path: Path, small_model: Path) -> None:
     plan = read_plan(
         recipe(tmp_path, small_model, compared="true"), ["trainer.total_training_steps=5", "trainer.seed=4"]
@@ -180,6 +192,11 @@ def test_the_plan_is_printed(tmp_path: Path, small_model: Path) -> None:
         ("others: {answers: base}", "the agent recurrent has no role answers; it has memory, qa"),
         ("others: {qa: base}", "qa is trained, so it cannot be among the others"),
         ("name: end_to_end", "end_to_end is the name of the comparison"),
+        ("steps: many", "stage 2: steps=many is not a whole number"),
+        ("others: 5", "stage 2: others is not a mapping"),
+        ("name: a/b", "stage 2: name=a/b is the name of a folder"),
+        ("others: {memory: 'endpoint:nowhere'}", "roles.memory=endpoint:nowhere is no address"),
+        ("settings: {trainer: {steps: 1}}", "unknown key trainer.steps"),
     ],
 )
 def test_plans_that_cannot_be(tmp_path: Path, small_model: Path, second: str, words: str) -> None:

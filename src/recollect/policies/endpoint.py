@@ -211,11 +211,14 @@ def _choice(answer: Any) -> tuple[dict[str, Any] | None, str]:
         found = answer.json()
         choice = found["choices"][0]
         message = choice["message"]
-    except (ValueError, KeyError, IndexError, TypeError):
+        calls = message.get("tool_calls") or []
+        said = message.get("content") or calls or (found.get("usage") or {}).get("completion_tokens")
+        whole = isinstance(calls, list) and all(isinstance(call["function"], dict) for call in calls)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        whole, said = False, None
+    if not whole:
         return None, "its answer is not a whole chat completion"
-    if message.get("content") or message.get("tool_calls") or (found.get("usage") or {}).get("completion_tokens"):
-        return choice, ""
-    return None, "its reply was empty"
+    return (choice, "") if said else (None, "its reply was empty")
 
 
 def _retry_after(headers: Any) -> float:

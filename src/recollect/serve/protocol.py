@@ -83,15 +83,14 @@ def _asked(
     for key in ("presence_penalty", "frequency_penalty"):
         if number(body, key, 0.0, -2, 2):
             raise Refused(f"{key} is not supported; leave it at 0", key)
-    kind = (body.get("response_format") or {"type": "text"}).get("type")
+    kind = _mapping(body, "response_format").get("type", "text")
     if kind != "text":
         raise Refused(f"response_format {kind} is not supported; only text is", "response_format")
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
-    key = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    tokens = integer({key: limit}, key, min(most, 256 if chat else 16), 1, 1 << 30)
+    key = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    tokens = integer(body, key, min(most, 256 if chat else 16), 1, 1 << 30)
     if tokens > most:
         raise Refused(f"{key}={tokens} is more than the {most} that this server allows", key)
-    options = body.get("stream_options") or {}
+    options = _mapping(body, "stream_options")
     sampling = Sampling(
         temperature=number(body, "temperature", 1.0, 0, 2),
         top_p=number(body, "top_p", 1.0, 0, 1) or 1e-9,
@@ -129,6 +128,13 @@ def integer(body: Mapping[str, Any], key: str, default: int, low: int, high: int
     return value
 
 
+def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = body.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise Refused(f"{key} must be an object", key)
+    return value or {}
+
+
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     given = body.get("stop")
     rows = [given] if isinstance(given, str) else given or []
@@ -141,9 +147,7 @@ def _prompt(given: Any, renderer: Renderer) -> list[int]:
     if isinstance(given, str):
         ids = renderer.encode(given)
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
-        ids, size = list(given), len(renderer.tokenizer)
-        if any(not 0 <= i < size for i in ids):
-            raise Refused(f"prompt has a token id outside of 0 … {size - 1}", "prompt")
+        ids = list(given)
     else:
         raise Refused("prompt must be a text, a list of token ids, or a list of either", "prompt")
     if not ids:
@@ -159,10 +163,14 @@ def _message(row: Any, place: int, renderer: Renderer) -> Message:
     text = _text(row.get("content"), where)
     calls = row.get("tool_calls")
     if calls:
-        if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
-            raise Refused(f"{where}.tool_calls must be a list of calls", "messages")
+        if not isinstance(calls, list) or not all(map(_is_call, calls)):
+            raise Refused(f"{where}.tool_calls must be a list of {{function: {{name, arguments}}}}", "messages")
         text = "\n".join(filter(None, [text, TOOL_WRITERS[renderer.parser](tool_calls(calls))]))
     return Message("system" if row["role"] == "developer" else str(row["role"]), text)
+
+
+def _is_call(call: Any) -> bool:
+    return isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
 
 
 def _text(content: Any, where: str) -> str:

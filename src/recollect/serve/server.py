@@ -40,6 +40,7 @@ class Server:
 
     def __init__(self, engine: Engine, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
         self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
+        self.vocabulary = len(engine.model.get_input_embeddings().weight)  # may be more than the tokenizer's
         self.running = 0
         self.counts: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
@@ -85,14 +86,7 @@ class Server:
         body = await self._body(request)
         if body.get("model") not in (None, self.name):
             raise Refused(f"there is no model {body['model']}; there is {self.name}", "model", 404)
-        asked = read(body, self.renderer, self.limits.max_tokens)
-        window = self.engine.window
-        for prompt in asked.prompts:
-            if len(prompt) + asked.sampling.max_tokens > window:
-                raise Refused(
-                    f"a prompt of {len(prompt)} tokens and {asked.sampling.max_tokens} new ones do not fit the "
-                    f"model's window of {window}"
-                )
+        asked = self._fitted(read(body, self.renderer, self.limits.max_tokens), body)
         wanted = asked.n * len(asked.prompts)
         if self.running + wanted > self.limits.concurrency:
             raise Refused(f"{self.running} completions are under way; come back later", status=429)
@@ -102,6 +96,21 @@ class Server:
         made = answers.frame(asked, self.name, answers.new_id(asked.chat))
         choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
         return JSONResponse({**made, "choices": choices, "usage": answers.usage(asked, done)})
+
+    def _fitted(self, asked: Asked, body: dict[str, Any]) -> Asked:
+        """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
+        window, size = self.engine.window, self.vocabulary
+        longest = max(map(len, asked.prompts))
+        tokens = asked.sampling.max_tokens
+        if longest < window and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
+            tokens = min(tokens, window - longest)
+        if longest + tokens > window:
+            raise Refused(
+                f"a prompt of {longest} tokens and {tokens} new ones do not fit the model's window of {window}"
+            )
+        if any(not 0 <= i < size for prompt in asked.prompts for i in prompt):
+            raise Refused(f"prompt has a token id outside of 0 … {size - 1}", "prompt")
+        return replace(asked, sampling=replace(asked.sampling, max_tokens=tokens))
 
     async def _all(self, asked: Asked, count: int) -> list[Completion]:
         tasks = self._start(asked, count)

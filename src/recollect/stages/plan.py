@@ -36,6 +36,7 @@ class Stage:
     start: str = "last"
     others: Mapping[str, str] = field(default_factory=dict)  # of roles that are not trained; default newest
     settings: Mapping[str, Any] = field(default_factory=dict)  # a tree of settings of its own
+    number: int = 0  # its place in the list, from 1; 0: the comparison, which is in none
 
     @property
     def title(self) -> str:
@@ -60,12 +61,11 @@ class Plan:
 
     def folder(self, stage: Stage) -> Path:
         """The run directory of one stage."""
-        number = f"{self.stages.index(stage) + 1}-" if stage in self.stages else ""
-        return self.root / f"{number}{stage.name}"
+        return self.root / (f"{stage.number}-{stage.name}" if stage.number else stage.name)
 
     def config(self, stage: Stage, start: str, bound: Mapping[str, str]) -> Config:
         """The configuration of a stage that starts from a model, with what each role is bound to."""
-        number = self.stages.index(stage) if stage in self.stages else 0
+        number = max(0, stage.number - 1)
         seed = self.cfg.trainer.seed + number  # each stage meets tasks of its own
         own = {
             "trainer": {"default_local_dir": str(self.folder(stage)), "val_before_train": number == 0, "seed": seed},
@@ -74,7 +74,7 @@ class Plan:
             "sft": {"steps": 0},
             "roles": dict(bound),
         }
-        taken = (*TAKEN, "trainer.total_training_steps") if stage not in self.stages else TAKEN
+        taken = (*TAKEN, "trainer.total_training_steps") if not stage.number else TAKEN
         given = [text for text in self.overrides if _key(text) not in taken]
         return compose(None, given, base=_merged(self.tree, own, stage.settings))
 
@@ -111,6 +111,8 @@ def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
     if END_TO_END in names:
         raise BadInput(f"{END_TO_END} is the name of the comparison; give the stage another")
     plan = Plan(tree, tuple(overrides), stages, None, cfg)
+    for stage in stages:  # what is wrong with a late one is said now, and not after hours
+        plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))
     return replace(plan, end_to_end=_end_to_end(plan, compared)) if compared else plan
 
 
@@ -139,19 +141,34 @@ def _stage(row: Any, number: int, cfg: Config) -> Stage:
         raise BadInput(f"{where}: unknown key {unknown[0]}; known: {', '.join(KEYS)}")
     known = roles_of(cfg)
     given = row.get("role")
-    roles = tuple(map(str, given if isinstance(given, list) else [given])) if given else ()
+    roles = tuple(dict.fromkeys(map(str, given if isinstance(given, list) else [given]))) if given else ()
     if not roles:
         raise BadInput(f"{where} needs a role to train" + (f": {', '.join(known)}" if known else ""))
+    for key in ("others", "settings"):
+        if not isinstance(row.get(key) or {}, dict):
+            raise BadInput(f"{where}: {key} is not a mapping")
     others = {str(k): str(v) for k, v in (row.get("others") or {}).items()}
     for role in (*roles, *others):
         if known is not None and role not in known:
             raise BadInput(f"{where}: the agent {cfg.agent.agent_type} has no role {role}; it has {', '.join(known)}")
     if both := [role for role in others if role in roles]:
         raise BadInput(f"{where}: {both[0]} is trained, so it cannot be among the others")
-    settings = row.get("settings") or {}
-    if row.get("steps") is not None:
-        settings = _merged({"trainer": {"total_training_steps": int(row["steps"])}}, settings)
-    return Stage(str(row.get("name") or "+".join(roles)), roles, str(row.get("start") or "last"), others, settings)
+    settings, steps = row.get("settings") or {}, row.get("steps")
+    if steps is not None:
+        if isinstance(steps, bool) or not isinstance(steps, int):
+            raise BadInput(f"{where}: steps={steps} is not a whole number")
+        settings = _merged({"trainer": {"total_training_steps": steps}}, settings)
+    name = str(row.get("name") or "+".join(roles))
+    if Path(name).name != name:
+        raise BadInput(f"{where}: name={name} is the name of a folder, without / in it")
+    return Stage(name, roles, str(row.get("start") or "last"), others, settings, number)
+
+
+def bindings(stage: Stage, newest: Mapping[str, str], base: str) -> dict[str, str]:
+    """What each role is bound to in a stage."""
+    asked = {role: stage.others.get(role, "newest") for role in newest if role not in stage.roles}
+    fixed = {role: other_binding(text, newest[role], base) for role, text in asked.items()}
+    return dict.fromkeys(stage.roles, "trainable") | fixed
 
 
 def other_binding(text: str, newest: str, base: str) -> str:

@@ -15,7 +15,7 @@ from recollect.console import Console
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.roles import roles_of
 from recollect.run import Run, dump, write_atomic
-from recollect.stages.plan import Plan, Stage, other_binding
+from recollect.stages.plan import Plan, Stage, bindings
 from recollect.stages.report import write_report
 from recollect.train import checkpoint
 from recollect.train.fit import Fit
@@ -73,7 +73,7 @@ class Work:
         return str(folder)
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
-        plan, alone = self.plan, stage not in self.plan.stages
+        plan, alone = self.plan, not stage.number
         newest = dict.fromkeys(self.newest, self.base) if alone else self.newest
         start = newest[stage.roles[0]] if stage.start == "last" else self.base if stage.start == "base" else stage.start
         bound = bindings(stage, newest, self.base)
@@ -112,13 +112,6 @@ class Work:
             }
         )
         write_atomic(self.plan.root / LINEAGE, dump(self.lineage, indent=2) + "\n")
-
-
-def bindings(stage: Stage, newest: Mapping[str, str], base: str) -> dict[str, str]:
-    """What each role is bound to in a stage."""
-    asked = {role: stage.others.get(role, "newest") for role in newest if role not in stage.roles}
-    fixed = {role: other_binding(text, newest[role], base) for role, text in asked.items()}
-    return dict.fromkeys(stage.roles, "trainable") | fixed
 
 
 def row_of(stage: Stage, cfg: Config, start: str, became: str, report: Mapping[str, Any]) -> dict[str, Any]:
