@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from recollect.cli import app
 from recollect.console import Console
 from recollect.eval.actors import named
 from recollect.eval.command import answer_question, run_evaluation
+from recollect.eval.items import fingerprint
+from recollect.train.cast import Casting
+from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 from tests.policies.outside import Outside, running
 from tests.train.test_roles import answers
@@ -33,6 +39,39 @@ def test_a_folder_plays_one_role_and_an_address_another(
         answer_question(who, tmp_path / "notes.txt", "What does mira hold?", Console(quiet=True))
         assert capsys.readouterr().out.strip()
         assert len(outside.bodies) == 4
+
+
+def test_results_of_other_players_are_not_taken_over(tmp_path: Path, small_model: Path) -> None:
+    cfg = named(None, ["memory=tiny", "qa=tiny"], list(SETTINGS)).cfg
+    other = shutil.copytree(small_model, tmp_path / "other")
+    (other / "model.safetensors").touch()  # written at another time
+    models = [str(small_model), str(other), "tiny", "http://h:1/v1"]
+    played = [{"memory": a, "qa": b} for a in models for b in models]
+    assert len({fingerprint(cfg, players) for players in played}) == len(played)
+    assert fingerprint(cfg, {"qa": "tiny", "memory": "a"}) == fingerprint(cfg, {"memory": "a", "qa": "tiny"})
+
+
+def test_a_run_is_its_newest_checkpoint(tmp_path: Path, small_model: Path) -> None:
+    """Wherever a model folder may be named: as a frozen role, behind a server, in `eval`."""
+    run = tmp_path / "run"
+    for step in (9, 10):
+        shutil.copytree(small_model, run / "checkpoints" / f"step-{step}")
+    assert find_checkpoint(str(run)) == (str(run / "checkpoints" / "step-10"), run)
+    cfg = named(None, ["memory=tiny", "qa=tiny"], list(SETTINGS)).cfg
+    cfg.recurrent.memory.config.chunk_size = 64
+    frozen = Casting(cfg, None, "What?").frozen("qa", str(run))
+    assert frozen.path == str(run / "checkpoints" / "step-10")
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    with pytest.raises(BadInput, match="a run without a checkpoint yet"):
+        Casting(cfg, None, "What?").frozen("qa", str(run))
+
+
+@pytest.mark.parametrize("more", [["--role", "qa=tiny", "--role", "memory=tiny"], ["tiny", "--baseline", "rag"]])
+def test_a_file_of_data_is_never_passed_over_in_silence(more: list[str]) -> None:
+    done = CliRunner().invoke(app, ["eval", "--data", "some.jsonl", *more])
+    assert isinstance(done.exception, BadInput)
+    assert "data.val_files=FILE" in str(done.exception)
 
 
 def test_a_checkpoint_plays_what_no_role_is_given(small_model: Path) -> None:

@@ -198,6 +198,23 @@ def test_tool_agents_work_with_an_endpoint(renderer: Any, outside: Outside) -> N
     endpoint.close()
 
 
+def test_a_memory_behind_an_endpoint_is_given_its_tools(renderer: Any, outside: Outside) -> None:
+    """Though the trained model's template cannot show any, the server is sent schemas, and no listing of ours."""
+    assert not renderer.shows_tools
+    cfg = Config()
+    cfg.agent.agent_type, cfg.agent.reward_name = "tool_memory", "memory_qa"
+    endpoint = Endpoint(outside.url, syntax=renderer.parser)
+    collector = Collector(cfg, {"*": Binding(endpoint, renderer, trainable=False)})
+    task = Task("t", "What?", ["mira holds 472."], ("472",))
+    (group,) = asyncio.run(collector.collect([task], 1, Sampling(max_tokens=32), "k"))
+    assert group.trajectories[0].failure is None, group.trajectories[0].failure
+    for body, name in zip(outside.bodies, ("memory_add", "memory_bm25_retrieve"), strict=True):
+        assert name in [schema["function"]["name"] for schema in body["tools"]]
+        assert name not in body["messages"][0]["content"]
+    asyncio.run(collector.close())
+    endpoint.close()
+
+
 def test_an_endpoint_that_is_back_in_time_changes_nothing(renderer: Any) -> None:
     """Attempts that it failed are made anew; one that stays away ends the collection with typed failures."""
     from recollect.policies.endpoint import EndpointGone

@@ -101,15 +101,15 @@ class Reader:
     async def _converse(self, talk: Talk) -> str:
         """Turns and tool calls until a turn has no call, or a limit ends it; returns what was said last."""
         cfg, session = self.cfg, talk.session
-        renderer = session.binding(talk.role).renderer
-        syntax = cfg.agent.tool_parser or renderer.parser
+        bound = session.binding(talk.role)
+        syntax = cfg.agent.tool_parser or bound.renderer.parser
         parse = parser_for(cfg, syntax)
         box = toolbox(talk.role, tuple(self.limits.search))
         own = session.tools if talk.role == "qa" else None
         async with box.open(self.task, session.trajectory, talk.desk) as opened:
             memory = SessionTools(box.schemas, opened, session.trajectory)
             tools = MemoryTools(memory, own, talk.desk, self.limits)
-            messages, shown = self._start(talk.prompt, tools, renderer, syntax)
+            messages, shown = self._start(talk.prompt, tools, bound.shows_tools, syntax)
             chat = Dialogue(session, cfg, Conversation(messages, shown), tools, talk.role)
             chat.left = (talk.role == "memory" and self.limits.max_turns) or chat.left
             while (text := await chat.turn()) is not None:
@@ -120,14 +120,14 @@ class Reader:
         return chat.answer
 
     def _start(
-        self, prompt: str, tools: MemoryTools, renderer: Renderer, syntax: str
+        self, prompt: str, tools: MemoryTools, shows_tools: bool, syntax: str
     ) -> tuple[list[Message], list[dict[str, object]] | None]:
-        """The first messages, and the schemas that the chat template shows; the plain wording shows none."""
+        """The first messages, and the schemas that the template or the server shows; the plain wording shows none."""
         given = self.cfg.agent.system_prompt
         system = MEMORY_PROMPTS[self.limits.style].system.format(budget=self.limits.budget) if given is None else given
         if not system and self.limits.style == "plain":
             return [Message("user", prompt)], None
-        native = renderer.shows_tools and "{tools}" not in system
+        native = shows_tools and "{tools}" not in system
         if not native and "{tools}" not in system:
             system = f"{system}\n\n{LISTINGS.get(syntax, LISTING)}"
         text = with_tools(system, tools.schemas, True)

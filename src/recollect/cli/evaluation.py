@@ -56,8 +56,10 @@ def evaluate(
     checkpoint = model or (settings.pop(0) if is_named else None)
     if checkpoint is None and not role:
         raise BadInput("name a checkpoint, or who plays each role: --role memory=DIR --role qa=DIR_OR_URL")
-    if data and checkpoint is None:
-        raise BadInput("--data measures one model: name it with --model; for roles set data.val_files=FILE")
+    if data and (checkpoint is None or role or baseline):
+        raise BadInput(
+            "--data measures one model: name it with --model; for roles and baselines set data.val_files=FILE"
+        )
     if not data and seeds != 1:
         raise BadInput(f"--seeds {seeds} goes with --data FILE")
     if data:
@@ -144,7 +146,7 @@ def export(
 
     recollect export runs/recollect/needle --out model --dtype bfloat16
     """
-    from recollect.eval.actors import find_checkpoint
     from recollect.models.export import export_model
+    from recollect.train.checkpoint import find_checkpoint
 
     print(export_model(find_checkpoint(checkpoint)[0], out, dtype))

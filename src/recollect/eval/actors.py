@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +9,10 @@ from typing import Any
 
 from recollect.compose import compose
 from recollect.config import Config
-from recollect.models.load import EMBEDDED
 from recollect.roles import roles_of
 from recollect.train.cast import URLS, Cast, acting_roles
+from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
-
-
-def find_checkpoint(name: str) -> tuple[str, Path | None]:
-    """The model folder behind a name, and the run directory it belongs to, if any."""
-    path = Path(name).expanduser()
-    if name == EMBEDDED:
-        return name, None
-    if (path / "checkpoints").is_dir():
-        pattern = re.compile(r"step-(\d+)$")
-        found = [(int(m.group(1)), p) for p in (path / "checkpoints").iterdir() if (m := pattern.match(p.name))]
-        if not found:
-            raise BadInput(f"{name} is a run without a checkpoint yet")
-        return str(max(found)[1]), path
-    if path.is_dir() and path.parent.name == "checkpoints" and (path.parent.parent / "config.yaml").is_file():
-        return str(path), path.parent.parent
-    return name, None
 
 
 def config_of(run: Path | None, settings: list[str]) -> Config:
@@ -53,9 +36,9 @@ class Named:
     cfg: Config
 
     @property
-    def title(self) -> str:
-        """The models in one line."""
-        return " ".join(filter(None, [self.path, *(f"{role}={where}" for role, where in sorted(self.roles.items()))]))
+    def players(self) -> dict[str, str]:
+        """Who plays what; under ``*`` who plays every role that is given to nobody else."""
+        return {**({"*": self.path} if self.path else {}), **self.roles}
 
     def cast(self, longest_question: str) -> Cast:
         """Those who play, ready."""

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,10 @@ def _measure(
     console: Console,
     baselines: Sequence[str],
 ) -> dict[str, Any]:
-    began, path, roles = time.monotonic(), who.title, cast.bindings
+    began, roles = time.monotonic(), cast.bindings
     result: dict[str, Any] = {"checkpoint": who.path, "roles": who.roles, "agents": {}, "length_of": length_name(cfg)}
     for agent in dict.fromkeys([cfg.agent.agent_type, *baselines]):
-        found = attempt_all(agent_config(cfg, agent), roles, tasks, path, place, console)
+        found = attempt_all(agent_config(cfg, agent), roles, tasks, who.players, place, console)
         result["agents"][agent] = tables(found, trained_length(cfg))
         _say(agent, result["agents"][agent], console, bool(baselines))
     own = result["agents"][cfg.agent.agent_type]
@@ -103,13 +103,18 @@ def agent_config(cfg: Config, agent: str) -> Config:
 
 
 def attempt_all(
-    cfg: Config, roles: dict[str, Binding], tasks: list[Task], path: str, place: Path | None, console: Console
+    cfg: Config,
+    roles: dict[str, Binding],
+    tasks: list[Task],
+    players: Mapping[str, str],
+    place: Path | None,
+    console: Console,
 ) -> list[list[Item]]:
     """Every attempt at every task; what is on disk is not done again."""
     n, agent = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.agent.agent_type
     named = re.sub(r"[^\w-]", "_", agent)
     file = None if place is None else place.with_name(f"{place.name}.items") / f"{named}.jsonl"
-    log = ItemLog(file, fingerprint(cfg, path))
+    log = ItemLog(file, fingerprint(cfg, players))
     left = log.missing(tasks, n)
     if len(left) < len(tasks):
         console.say(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,14 @@ def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
     return {name: sum(score(p.answer, q.task(task)) for p, q in pairs) / len(pairs) for name, score in METRICS.items()}
 
 
-def fingerprint(cfg: Config, checkpoint: str) -> str:
-    """A name for what decides an item's outcome: the settings and the weights."""
+def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
+    """A name for what decides an item's outcome: the settings, and who plays which role, with what weights."""
     lines = [line for line in to_yaml(cfg).splitlines() if not line.strip().startswith(ANYWAY)]
     digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
-    folder = Path(checkpoint)
-    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
-        digest.update(f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}".encode())
+    for role, where in sorted(players.items()):
+        files = sorted(Path(where).expanduser().glob("*.safetensors"))
+        weights = [f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files]
+        digest.update(f"{role}={' '.join(weights) or where}\n".encode())
     return digest.hexdigest()
 
 

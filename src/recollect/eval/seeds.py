@@ -20,13 +20,14 @@ from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import mean_score, of_scores
-from recollect.eval.actors import config_of, find_checkpoint
+from recollect.eval.actors import config_of
 from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
 from recollect.models.load import context_window
 from recollect.rollout import Collector
 from recollect.run import write_atomic
 from recollect.train.cast import acting_roles
+from recollect.train.checkpoint import find_checkpoint
 from recollect.train.setup import build_learner
 from recollect.train.sft.measure import conversation_scores
 from recollect.train.sft.read import holds_conversations, read_samples

@@ -11,9 +11,10 @@ import threading
 from typing import Any
 
 from recollect.console import Console
-from recollect.eval.actors import config_of, find_checkpoint
+from recollect.eval.actors import config_of
 from recollect.serve.server import Limits, Server
 from recollect.train.cast import Casting
+from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 
 KEY = "RECOLLECT_SERVE_KEY"  # the environment variable with the key that clients must show

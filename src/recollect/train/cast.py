@@ -21,6 +21,7 @@ from recollect.policies.engine import Engine, make_engine
 from recollect.roles import Bound, bindings
 from recollect.serve.child import Served
 from recollect.session import Binding
+from recollect.train.checkpoint import find_checkpoint
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.setup import check_window, starting_model
 
@@ -109,12 +110,15 @@ class Casting:
         if bound.kind == "frozen":
             frozen = self.cast.frozen[role] = self.frozen(role, bound.where)
             return Binding(frozen.engine, frozen.renderer, trainable=False)
+        if bound.kind == "serve":
+            bound = Bound("serve", find_checkpoint(bound.where)[0])
         url = self._serve(bound.where) if bound.kind == "serve" else bound.where
         endpoint = self.cast.endpoints[role] = self._endpoint(url, own=bound.kind == "serve")
         return Binding(endpoint, self._counter(bound), trainable=False)
 
     def frozen(self, role: str, path: str) -> Frozen:
-        """A model of this process, its window large enough for a role."""
+        """A model of this process (of a run: its newest checkpoint), its window large enough for a role."""
+        path = find_checkpoint(path)[0]
         key = str(Path(path).expanduser().resolve()) if Path(path).expanduser().is_dir() else path
         if key not in self._loaded:
             self._loaded[key] = self.loaded(path)
