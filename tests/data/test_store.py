@@ -56,6 +56,27 @@ def test_what_cannot_be_written_is_refused(words: list[str], message: str) -> No
         write_data(words[0], words[1:], DataOptions(), Console(True))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (DataOptions(multiple=0, held_out=True), "--multiple 0 must be positive"),
+        (DataOptions(multiple=4), "goes with --held-out"),
+        (DataOptions(documents=[50]), "go with haystack, not with ledger"),
+        (DataOptions(closed_book="http://h/v1"), "go with haystack, not with ledger"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: DataOptions, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        write_data("ledger", [str(tmp_path / "t.jsonl")], options, Console(True))
+
+
+def test_a_seed_makes_other_tasks(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 5), ("c", 5)):
+        write_data("ledger", [str(tmp_path / f"{name}.jsonl")], DataOptions(count=3, seed=seed), Console(True))
+    a, b, c = ((tmp_path / f"{name}.jsonl").read_text() for name in "abc")
+    assert a != b == c
+
+
 def test_questions_that_need_no_document_are_left_out(shared_data: Path, tmp_path: Path) -> None:
     known = {row["question"]: row["answer"] for row in read_source(str(shared_data / "hotpotqa_sample.json")).rows[:7]}
 

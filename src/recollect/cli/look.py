@@ -27,7 +27,9 @@ def data(
     count: Annotated[int, typer.Option(help="Made-up tasks to write.")] = 1000,
     multiple: Annotated[int, typer.Option(help="Made-up: length of held-out documents, × the training length.")] = 1,
     held_out: Annotated[bool, typer.Option("--held-out", help="Made-up: names and values never trained on.")] = False,
-    seed: Annotated[int, typer.Option(help="haystack: draws distractors and places.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="haystack: draws distractors and places; made-up: the same as trainer.seed.")
+    ] = None,
     closed_book: Annotated[
         str | None, typer.Option(metavar="URL", help="haystack: drop what this endpoint answers without the document.")
     ] = None,
@@ -42,7 +44,7 @@ def data(
     from recollect.console import Console
     from recollect.data.command import DataOptions, write_data
 
-    options = DataOptions(documents or [200], count, multiple, held_out, seed, closed_book)
+    options = DataOptions(documents or [], count, multiple, held_out, seed, closed_book)
     made, target = write_data(name, words, options, Console())
     print(f"wrote {made} tasks to {target}")
 

@@ -15,16 +15,18 @@ from recollect.data.made_up import MADE_UP
 from recollect.data.store import write_made_up
 from recollect.types import BadInput
 
+DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are asked for
+
 
 @dataclass(frozen=True)
 class DataOptions:
     """What the command line says besides files."""
 
-    documents: Sequence[int] = (200,)
+    documents: Sequence[int] = ()
     count: int = 1000
     multiple: int = 1
     held_out: bool = False
-    seed: int = 0
+    seed: int | None = None
     closed_book: str | None = None
 
 
@@ -32,9 +34,12 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     """Write a data set's tasks; returns how many, and where."""
     settings = [w for w in words if "=" in w]
     paths = [w for w in words if "=" not in w]
+    if name != "haystack" and (options.documents or options.closed_book):
+        raise BadInput(f"--documents and --closed-book go with haystack, not with {name}")
     if name in MADE_UP:
         (target,) = _paths(name, paths, "DST")
-        cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *settings])
+        seed = [] if options.seed is None else [f"trainer.seed={options.seed}"]
+        cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *seed, *settings])
         return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
     if name not in (*DATASETS, "haystack"):
         raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, 'haystack', *MADE_UP])}")
@@ -48,8 +53,9 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
         known = answered(found.rows, options.closed_book, console)
         console.say(f"left out {sum(known)} of {len(known)} questions that are answered without a document")
         found = without(found, known)
-    with console.progress("documents", len(options.documents) * len(found.rows)) as advance:
-        return write_haystack(found, Path(target), options.documents, options.seed, lambda: advance("", 1)), target
+    sizes = options.documents or DOCUMENTS
+    with console.progress("documents", len(sizes) * len(found.rows)) as advance:
+        return write_haystack(found, Path(target), sizes, options.seed or 0, lambda: advance("", 1)), target
 
 
 def _paths(name: str, given: Sequence[str], wanted: str) -> Sequence[str]:

@@ -24,6 +24,8 @@ def write_made_up(cfg: Config, target: Path, count: int, multiple: int = 1, held
     target = new_file(target)
     if count < 1:
         raise BadInput(f"--count {count} must be positive")
+    if multiple < 1 or (multiple > 1 and not held_out):
+        raise BadInput(f"--multiple {multiple} must be positive, and goes with --held-out")
     family = made_up(cfg)
     make = lambda i: family.held_out(cfg, multiple, i) if held_out else family.train(cfg, 10**9, i)
     return write_rows((task_row(make(i)) for i in range(count)), target)
