@@ -29,9 +29,9 @@ def test_intervals_are_over_tasks_not_over_attempts() -> None:
 
 def test_tasks_are_attempted_with_every_seed(tmp_path: Path, small_model: Path) -> None:
     rows = [{"question": f"say {i}", "answer": str(i), "data_source": "ab"[i % 2]} for i in range(4)]
-    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "t, [1].jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = [
-        run_seeds(str(small_model), [str(tmp_path / "t.jsonl")], 3, list(SETTINGS), tmp_path / name, Console(True))
+        run_seeds(str(small_model), [str(tmp_path / "t, [1].jsonl")], 3, list(SETTINGS), tmp_path / name, Console(True))
         for name in ("x", "y")
     ]
     assert found[0] == found[1] == json.loads((tmp_path / "x" / "metrics.json").read_text())
@@ -39,11 +39,12 @@ def test_tasks_are_attempted_with_every_seed(tmp_path: Path, small_model: Path) 
     assert set(found[0]["metrics"]) == {"accuracy", "accuracy/a", "accuracy/b"}
     assert len(found[0]["metrics"]["accuracy"]["seeds"]) == 3
     card = found[0]["card"]
+    assert card == json.loads((tmp_path / "x" / "card.json").read_text())
     assert card["versions"]["torch"]
-    assert len(card["config_hash"]) == len(card["data_hash"]["t.jsonl"]) == len(card["model_hash"]) == 64
+    assert len(card["config_hash"]) == len(card["data_hash"]["t, [1].jsonl"]) == len(card["model_hash"]) == 64
     assert card["hardware"]["cores"] >= 1
     with pytest.raises(BadInput, match="--seeds 0"):
-        run_seeds(str(small_model), [str(tmp_path / "t.jsonl")], 0, list(SETTINGS), tmp_path / "z", Console(True))
+        run_seeds(str(small_model), [str(tmp_path / "t, [1].jsonl")], 0, list(SETTINGS), tmp_path / "z", Console(True))
 
 
 def test_conversations_are_predicted(tmp_path: Path, small_model: Path) -> None:

@@ -35,12 +35,30 @@ def main() -> None:
         _handle(error)
 
 
+_MODEL, _OUT, _DATA = "actor_rollout_ref.model.path", "trainer.default_local_dir", "data.train_files"
+GUIDE = {  # options of the trajectory guide's scripts, and the settings that they stand for
+    "sft": {"--model_name": _MODEL, "--data_root": _DATA, "--out_dir": _OUT},
+    "train": {"--model_name": _MODEL, "--trajectory_glob": _DATA, "--out_dir": _OUT, "--min_reward": "data.min_reward"},
+}
+
+
 def _spelt_out(words: list[str]) -> list[str]:
-    """A command's words with `--skip-STAGE` as `--skip STAGE`."""
-    if words[:1] != ["pipeline"]:
-        return words
-    split = (["--skip", w.removeprefix("--skip-")] if w.startswith("--skip-") else [w] for w in words)
-    return [word for pair in split for word in pair]
+    """A command's words with `--skip-STAGE` as `--skip STAGE`, and options of the guide as settings."""
+    command = words[0] if words else ""
+    if command == "pipeline":
+        split = (["--skip", w.removeprefix("--skip-")] if w.startswith("--skip-") else [w] for w in words)
+        return [word for pair in split for word in pair]
+    made, settings, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        name, has_value, value = word.partition("=")
+        key = GUIDE.get(command, {}).get(name)
+        if key is None:
+            made.append(word)
+        elif has_value or (value := next(rest, "")):
+            settings.append(f"{key}={value}")
+        else:
+            raise BadInput(f"{name} needs a value")
+    return made + settings
 
 
 def _handle(error: Exception) -> None:

@@ -45,7 +45,8 @@ def train(
     it goes on where it was.
     """
     seeded = [] if min_reward is None else [f"data.min_reward={min_reward}"]
-    tree = configure([*(overrides or []), *seeded], config)
+    overrides = [*(overrides or []), *seeded]
+    tree = configure(overrides, config)
     if cfg:
         return print_config(tree)
     from recollect.stages.plan import has_stages

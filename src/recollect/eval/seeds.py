@@ -42,7 +42,7 @@ def run_seeds(
     if seeds < 1:
         raise BadInput(f"--seeds {seeds} must be at least 1")
     path, run = find_checkpoint(model)
-    files = f"data.val_files=[{','.join(data)}]"
+    files = f"data.val_files={json.dumps(list(data))}"
     cfg = config_of(run, [*settings, files])
     numbers = [cfg.trainer.seed + i for i in range(seeds)]
     if holds_conversations(cfg.data.val_files):

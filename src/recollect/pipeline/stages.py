@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def _sft(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     from recollect.train.sft.command import supervise
 
     _there(place.sft_data / "SUMMARY.json", "sft-data")
-    data = [f"data.train_files=[{place.sft_data}]", f"trainer.default_local_dir={place.model('sft')}"]
+    data = [f"data.train_files={json.dumps([str(place.sft_data)])}", f"trainer.default_local_dir={place.model('sft')}"]
     return supervise(plan.config(plan.sft, *data), console)
 
 
@@ -82,7 +83,7 @@ def _rl(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     files = [str(_there(place.unified / f"{domain}.jsonl", "convert")) for domain in plan.agents]
     start = place.model("sft") / "model"
     path = str(start) if start.is_dir() else plan.model
-    given = [f"data.train_files=[{','.join(files)}]", f"data.min_reward={plan.rl_min_reward}"]
+    given = [f"data.train_files={json.dumps(files)}", f"data.min_reward={plan.rl_min_reward}"]
     given += [f"actor_rollout_ref.model.path={path}", f"trainer.default_local_dir={place.model('rl')}"]
     report = Fit(plan.config(plan.rl, *given), console).fit()
     return {"steps": report["steps"], "seconds": report["seconds"], "start": path}
