@@ -97,6 +97,11 @@ def test_a_stage_whose_input_is_missing_says_so(tmp_path: Path, small_model: Pat
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"colour": 1}, "colour is unknown"),
     ({"agents": {}}, "agents names the domains"),
+    ({"min_reward": "high"}, "min_reward=high has to be a number"),
+    ({"val_ratio": 1}, "val_ratio=1 must be"),
+    ({"samples": 0}, "samples=0 has to be"),
+    ({"weights": "nowhere.yaml"}, "no file of weights"),
+    ({"templates": "nowhere.yaml"}, "no file of templates"),
     ({"agents": {"chess": {}}}, r"agents\.chess is no domain"),
     ({"agents": {"mhqa": {"questions": 0}}}, "neither a positive number"),
     ({"agents": {"mhqa": {"question": 3}}}, "has questions and test"),

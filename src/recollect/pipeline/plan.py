@@ -12,6 +12,8 @@ import yaml
 from recollect.compose import compose
 from recollect.config import Config
 from recollect.domains import DOMAIN_NAMES
+from recollect.rewards.weights import Weights
+from recollect.trajectories.templates import load
 from recollect.types import BadInput
 
 EXAMPLE = "example"
@@ -87,9 +89,27 @@ def _checked(tree: dict[str, Any], place: str) -> Plan:
             raise BadInput(f"{place}: {name} is a mapping of recollect's keys")
         tree[name] = tree.get(name) or {}
     plan = Plan(**{**tree, "agents": made})
+    _check_values(plan, place)
     for stage in ({}, plan.sft, plan.rl):
         plan.config(stage)  # a key that does not exist is refused now, not after an hour
     return plan
+
+
+def _check_values(plan: Plan, place: str) -> None:
+    """Refuse what would stop a later stage."""
+    for name in ("out", "model", "policy"):
+        if not isinstance(getattr(plan, name), str):
+            raise BadInput(f"{place}: {name} has to be a text")
+    for name in ("min_reward", "rl_min_reward", "val_ratio"):
+        value = getattr(plan, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput(f"{place}: {name}={value} has to be a number")
+    if not 0 <= plan.val_ratio < 1:
+        raise BadInput(f"{place}: val_ratio={plan.val_ratio} must be at least 0 and less than 1")
+    if isinstance(plan.samples, bool) or not isinstance(plan.samples, int) or plan.samples < 1:
+        raise BadInput(f"{place}: samples={plan.samples} has to be a positive whole number")
+    Weights.load(plan.weights)
+    load(plan.templates)
 
 
 def _questions(row: Any, place: str) -> Questions:
