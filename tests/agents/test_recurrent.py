@@ -46,12 +46,12 @@ def test_sections_cover_the_document_and_keep_their_size(renderer: Renderer) -> 
 def test_chunks_are_read_as_one_text_and_several_questions_are_refused(renderer: Renderer) -> None:
     cfg = compose("needle", [f"{KEY}.chunk_size=30"])
     collector = Collector(cfg, {"*": Binding(Scripted(renderer, lambda prompt: " none"), renderer)})
-    sessions = [{"date": "day 1", "text": "mira holds 472."}, "kolu holds 118."]
+    sessions = [{"date": "day 1", "text": "mira holds 472."}, "kolu \ud800 holds 118."]
     asked = {"questions": [{"question": "What?", "answer": "1"}, {"question": "Who?", "answer": "2"}]}
     tasks = [Task("one", "What?", sessions, ("1",)), Task("two", "What?", sessions, ("1",), fields=asked)]
     one, two = (g.trajectories[0] for g in asyncio.run(collector.collect(tasks, 1, Sampling(max_tokens=9), "k")))
     assert one.failure is None, one.failure
-    assert "day 1: mira holds 472.\nkolu holds 118." in prompts(renderer, one)[0]
+    assert "day 1: mira holds 472.\nkolu ? holds 118." in prompts(renderer, one)[0]
     assert two.failure is not None
     assert "recurrent answers one question" in two.failure.message
 

@@ -198,6 +198,15 @@ def test_tool_agents_work_with_an_endpoint(renderer: Any, outside: Outside) -> N
     endpoint.close()
 
 
+def test_half_a_character_is_no_failure(renderer: Any) -> None:
+    with running(Outside(lambda body: "mira \ud800 holds")) as outside:
+        endpoint = Endpoint(outside.url)
+        done = ask(endpoint)
+        assert done.text == "mira ? holds"
+        assert renderer.encode(done.text)
+        endpoint.close()
+
+
 def test_a_memory_behind_an_endpoint_is_given_its_tools(renderer: Any, outside: Outside) -> None:
     """Though the trained model's template cannot show any, the server is sent schemas, and no listing of ours."""
     assert not renderer.shows_tools

@@ -186,6 +186,7 @@ def test_a_client_that_leaves_is_forgotten(running: Running) -> None:
         assert server.engine.stats.sampled_tokens - before < 4 * 2000
 
 
+CHAT = b'{"messages": [{"role": "user", "content": "a\\ud800"}]'
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "a message of nobody": ({"messages": [{"role": "stranger", "content": "x"}]}, "messages"),
@@ -237,6 +238,12 @@ def test_bodies_that_are_no_requests(running: Running) -> None:
     assert "window" in httpx.post(url, json=long).json()["error"]["message"]
     del long["max_tokens"]  # who asks for no number gets what fits
     assert httpx.post(url, json=long, timeout=60).json()["usage"]["completion_tokens"] <= 2
+
+
+def test_half_a_character_is_answered(running: Running) -> None:
+    for route, body in (("completions", b'{"prompt": "a\\ud800"'), ("chat/completions", CHAT)):
+        answer = httpx.post(f"{running.url}/v1/{route}", content=body + b', "max_tokens": 2}')
+        assert answer.status_code == 200, answer.text
 
 
 def test_a_limit_that_is_null_is_none(running: Running) -> None:

@@ -72,7 +72,7 @@ def given_chunks(context: Any) -> Iterator[str] | None:
     """The chunks of a document that comes in chunks: texts, or dated sessions; None for one running text."""
     if not isinstance(context, Sequence) or isinstance(context, str | bytes):
         return None
-    return (chunk_text(item) for item in context)
+    return (chunk_text(item).encode("utf-8", "replace").decode() for item in context)  # no half characters
 
 
 def chunk_text(item: Any) -> str:

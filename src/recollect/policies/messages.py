@@ -56,6 +56,7 @@ def completion_of(choice: Mapping[str, Any], syntax: str) -> Completion:
     text, calls = str(message.get("content") or ""), message.get("tool_calls") or []
     if calls:
         text = "\n".join(filter(None, [text, TOOL_WRITERS.get(syntax, TOOL_WRITERS["hermes"])(tool_calls(calls))]))
+    text = text.encode("utf-8", "replace").decode()  # half characters, which no tokenizer takes
     kept = {"role": "assistant", "content": message.get("content") or "", **({"tool_calls": calls} if calls else {})}
     stop = "length" if choice.get("finish_reason") == "length" else "stop"
     return Completion((), (), stop, -1, text, kept)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def piece(index: int, asked: Asked, text: str, reason: str | None = None, **more
 
 
 def _call(name: str, arguments: Any) -> dict[str, Any]:
-    inner = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    inner = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": inner}
 
 

@@ -145,7 +145,7 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _prompt(given: Any, renderer: Renderer) -> list[int]:
     if isinstance(given, str):
-        ids = renderer.encode(given)
+        ids = renderer.encode(given.encode("utf-8", "replace").decode())
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
         ids = list(given)
     else:
