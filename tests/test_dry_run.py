@@ -36,7 +36,10 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_recipe(name: str, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A recipe that asks for a model and data gets them; nothing else is changed."""
     asked = ["actor_rollout_ref.model.path=tiny", "data.train_files=rows.json", "data.val_files=rows.json"]
-    given = {"hotpotqa_memory": asked, "needle_base": ["trainer.total_training_steps=1"]}
+    steps = [
+        "trainer.total_training_steps=1"
+    ]  # one says how many on the command line, the stages of one for themselves
+    given = {"hotpotqa_memory": asked, "needle_base": steps, "two_stage": steps}
     before = sorted(rows.rglob("*"))
     found = look(compose(name, given.get(name, [])))
     assert found["steps"] > 0

@@ -243,6 +243,8 @@ def test_made_up_tasks_never_repeat_and_grow(tmp_path: Path) -> None:
 def test_validation_tasks(tmp_path: Path) -> None:
     cfg = Config()
     assert len(held_out(cfg)) == 256
+    cfg.evaluation.tasks[0] = 5  # before and after training the same tasks are measured
+    assert len(held_out(cfg)) == 5
     assert len(held_out(cfg, 4, 3)) == 3
     assert len(held_out(cfg, 4, 3)[0].context) > 3 * len(held_out(cfg, 1, 3)[0].context)
     cfg.data.train_files = [write(tmp_path / "train.jsonl", many(4))]

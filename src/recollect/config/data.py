@@ -42,7 +42,7 @@ class Data:
     made_up: str = "needle"  # the made-up tasks that a run without train_files takes
     train_batch_size: int = 16  # tasks per step
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
-    val_max_samples: int = -1  # validation tasks; -1: all of the files, or 256 made-up ones
+    val_max_samples: int = -1  # validation tasks; -1: all of the files, or evaluation.tasks made-up ones (else 256)
     prompt_key: str = "question"  # field with the question; its default also finds `prompt`
     context_key: str = "context"  # field with the document
     answer_key: str = "answer"  # field with the accepted answer or answers

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 
 from recollect.config import Config
 from recollect.data.files import load_tasks, tasks_of
-from recollect.data.made_up import made_up
+from recollect.data.made_up import has_lengths, made_up
 from recollect.data.prompts import within_limits
 from recollect.data.seeds import create_rl_dataset, holds_trajectories
 from recollect.types import BadInput, Task
+
+MADE_UP_TASKS = 256  # validation tasks of families without lengths
 
 
 def training_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
@@ -72,7 +74,8 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
         return within_limits(rows, cfg, False, lambda text: None)
     if cfg.data.train_files:
         return []
-    size = count or (limit if limit >= 0 else 256)
+    plan = dict(zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=False)) if has_lengths(cfg) else {}
+    size = count or (limit if limit >= 0 else plan.get(multiple, MADE_UP_TASKS))  # those that are measured at the end
     return [made_up(cfg).held_out(cfg, multiple, i) for i in range(size)]
 
 
