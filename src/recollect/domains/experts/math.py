@@ -14,12 +14,12 @@ _EQUATION = re.compile(
     r"([\w\s+\-*/^().]*\b[a-z]\b[\w\s+\-*/^().]*|[\d\s+\-*/^().]*\d[a-z][\w\s+\-*/^().]*)=([^=?,;]+)"
 )
 _SUM = re.compile(r"[\d(][\d\s+\-*/^().]*[+\-*/^][\d\s+\-*/^().]*[\d)]")
-SOLVE = """from sympy import Eq, Symbol, solve
-from sympy.parsing.sympy_parser import convert_xor, implicit_multiplication_application, parse_expr, \
-standard_transformations
-ways = (*standard_transformations, implicit_multiplication_application, convert_xor)
-left, right = (parse_expr(side, transformations=ways) for side in ({left!r}, {right!r}))
-print(*solve(Eq(left, right)), sep=", ")"""
+SOLVE = """from fractions import Fraction as F
+f = lambda {name}: ({left}) - ({right})
+c, b, a = f(F(0)), (f(F(1)) - f(F(-1))) / 2, (f(F(1)) + f(F(-1))) / 2 - f(F(0))
+root = (b * b - 4 * a * c) ** F(1, 2) if a else 0
+found = sorted({{(-b + s * root) / (2 * a) for s in (1, -1)}}) if a else [-c / b]
+print(*(int(x) if x == int(x) else x for x in found), sep=", ")"""
 
 
 def math_expert(task: Task, actions: list[Action]) -> str:
@@ -50,9 +50,17 @@ def _program(question: str) -> tuple[str, str]:
     )
     if equation:
         left, right = equation[1].strip(), equation[2].strip(" .")
-        return f"solve {left} = {right}", SOLVE.format(left=left, right=right)
+        name = re.search(r"[a-z]", left + right)
+        code = SOLVE.format(name=name[0] if name else "x", left=_written_out(left), right=_written_out(right))
+        return f"solve {left} = {right}", code
     plain = _SUM.search(question)
     if plain:
         code = plain[0].replace("^", "**").strip()
         return code, f"print({code})"
     return shortened(question), ""
+
+
+def _written_out(side: str) -> str:
+    """One side of an equation as Python: powers and products that people leave out are written."""
+    side = re.sub(r"(\d)\s*([a-z(])", r"\1*\2", side.replace("^", "**"))
+    return re.sub(r"([a-z)])\s*\(", r"\1*(", side)
