@@ -34,7 +34,7 @@ def byte_fallback() -> tuple[int, Decode]:
     return core.get_vocab_size(), lambda ids: str(core.decode(list(ids), skip_special_tokens=True))
 
 
-def agree(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> None:
+def check_agreement(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> None:
     """Token by token, as the engine asks, up to the first stop."""
     for n in range(1, len(ids) + 1):
         whole = any(stop in decode(ids[:n]) for stop in stops)
@@ -50,7 +50,7 @@ TEXT = st.text(st.sampled_from("a é你🙂:\n▁b\ufffd"), min_size=1, max_size
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.lists(TEXT, min_size=1, max_size=3), st.booleans())
 def test_any_ids(numbers: list[int], stops: list[str], fallback: bool) -> None:
     size, decode = byte_fallback() if fallback else byte_level()
-    agree([n % size for n in numbers], stops, decode)
+    check_agreement([n % size for n in numbers], stops, decode)
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_texts_that_hold_the_stop(before: str, stop: str, data: st.DataObject) -
     tokenizer = build_tokenizer_once()
     ids = [i for ch in (before + stop + "é").encode() for i in byte_ids()[ch]]
     joined = tokenizer.encode(before + stop + "a", add_special_tokens=False)
-    agree(data.draw(st.sampled_from([ids, joined])), [stop], byte_level()[1])
+    check_agreement(data.draw(st.sampled_from([ids, joined])), [stop], byte_level()[1])
 
 
 @cache

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recollect.compose import compose
 from recollect.config import Config
+from recollect.data.yaml_files import read_mapping
 from recollect.domains import DOMAIN_NAMES
 from recollect.rewards.weights import Weights
 from recollect.trajectories.templates import load
@@ -54,19 +52,9 @@ class Plan:
 
 def read_plan(name: str | None) -> Plan:
     """The plan of a YAML file, or the embedded example."""
-    if name is None or name == EXAMPLE:
-        text, place = (resources.files("recollect") / "pipeline" / "example.yaml").read_text(), EXAMPLE
-    else:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise BadInput(f"no pipeline at {name}: a YAML file, or nothing for the embedded example")
-        text, place = path.read_text(errors="replace"), name
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"{place} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        raise BadInput(f"{place}: a pipeline is a mapping of keys")
+    embedded = name is None or name == EXAMPLE
+    place = EXAMPLE if embedded else str(name)
+    tree = read_mapping(Path(__file__).with_name("example.yaml") if embedded else Path(place).expanduser(), "pipeline")
     tree.pop("description", None)
     return _checked(tree, place)
 

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from recollect.data.yaml_files import read_mapping
 from recollect.types import BadInput
 
 PARTS = ("completion", "efficiency", "quality", "reasoning")
@@ -29,8 +28,14 @@ class Weights:
     @staticmethod
     def load(given: str | Path | Mapping[str, Any] | None = None) -> Weights:
         """The package's own, with what a file or a dict says instead."""
-        own = yaml.safe_load(DEFAULT.read_text(encoding="utf-8"))
-        more = given if isinstance(given, Mapping) else _read(Path(given).expanduser()) if given else {}
+        own = read_mapping(DEFAULT, "file of weights")
+        more = (
+            given
+            if isinstance(given, Mapping)
+            else read_mapping(Path(given).expanduser(), "file of weights")
+            if given
+            else {}
+        )
         for name in more:
             if name not in own:
                 raise BadInput(f"weights: {name} is unknown; known: {', '.join(own)}")
@@ -52,18 +57,6 @@ class Weights:
         """All words of all indicators."""
         phrases = (*(p for row in self.indicators.values() for p in row), *self.connectors)
         return frozenset(word for phrase in phrases for word in phrase.split())
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"there is no file of weights {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"{path} cannot be read as YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(value, Mapping):
-        raise BadInput(f"{path} has to be a mapping with weights, indicators or reasoning")
-    return value
 
 
 def _checked(domain: str, given: Any, own: Mapping[str, Any]) -> Mapping[str, float]:

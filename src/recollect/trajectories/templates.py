@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recollect.chat import TOOL_WRITERS
+from recollect.data.yaml_files import read_mapping
 from recollect.trajectories.keys import text_of
 from recollect.trajectories.schema import Record
 from recollect.types import BadInput
@@ -49,8 +48,8 @@ class Templates:
 
 def load(path: str | Path | None) -> Templates:
     """Templates of a file; what it does not name is as in the package's own."""
-    own = yaml.safe_load(DEFAULT.read_text(encoding="utf-8"))
-    given = _read(Path(path).expanduser()) if path else {}
+    own = read_mapping(DEFAULT, "file of templates")
+    given = read_mapping(Path(path).expanduser(), "file of templates") if path else {}
     for name in given:
         if name not in own:
             raise BadInput(f"{path}: {name} is unknown; known: {', '.join(own)}")
@@ -63,18 +62,6 @@ def load(path: str | Path | None) -> Templates:
         raise BadInput(f"{path}: conversation.syntax={talk['syntax']} is unknown; known: {', '.join(SYNTAXES)}")
     texts = {name: _checked(text, f"conversation.{name}", path) for name, text in talk.items() if name != "syntax"}
     return Templates(tools, syntax=talk["syntax"], **texts)
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"there is no file of templates {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"{path} cannot be read as YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(value, Mapping):
-        raise BadInput(f"{path} has to be a mapping with tools or conversation")
-    return value
 
 
 def _tool(row: Any, name: str, default: Mapping[str, str], path: Any) -> ToolTemplate:
