@@ -35,7 +35,7 @@ class Made:
 
     def pieces(self) -> Iterator[str]:
         """So many tokens, a thousand at a time."""
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(self.tokens)  # nothing of one document is known from another
         for _ in range(self.tokens // 1000):
             yield words(rng, 1000) + " "
 
@@ -51,7 +51,8 @@ def main() -> None:
         folder = make_folder(args.shape, Path(name))
         limits = {"chunk_size": 5000, "max_memorization_length": args.new, "max_final_response_length": args.new}
         settings = [f"recurrent.memory.config.{key}={value}" for key, value in limits.items()]
-        cfg = compose("hotpotqa_memory", [*settings, "agent.timeout_s=100000"])
+        kept = "actor_rollout_ref.rollout.prefix_cache_tokens=20000"  # a few sections; nothing comes again here
+        cfg = compose("hotpotqa_memory", [*settings, kept, "agent.timeout_s=100000"])
         renderer = Renderer(load_words(str(folder)))
         model = load_model(str(folder), torch.bfloat16, "cuda")
     engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)

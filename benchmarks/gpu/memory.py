@@ -44,10 +44,16 @@ def main() -> None:
         ]
         work = Fit(compose(None, [*settings, "agent.agent_type=recurrent"]), Console(quiet=True))
         work.parts.sync(0)
-        rows = [work.rl.step() for _ in range(args.steps)]
-    early, late = rows[4], rows[-1]
+        rows, held = [], []
+        for _ in range(args.steps):
+            rows.append(work.rl.step())
+            held.append(torch.cuda.memory_allocated() / 2**20)
+    print(f"held between steps, MiB: {held[4]:.0f} after step 5, {held[-1]:.0f} after step {len(rows)}")
+    late = rows[-1]
     for key in ("memory/gpu_mb", "memory/resident_mb"):
-        print(f"{key}: {early[key]:.0f} after step 5, {late[key]:.0f} after step {len(rows)}")
+        values = [row[key] for row in rows]
+        print(f"{key}: step 5 {values[4]:.0f}, at most {max(values[4:]):.0f} from then on; all of them:")
+        print(" ".join(f"{value:.0f}" for value in values))
     print(f"{torch.cuda.get_device_name()}, {args.shape}, {len(rows)} steps, {late['time/total']:.2f} s the last")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos.flash import MOST_LEVELS, levels
+from recollect.algos import flash
+from recollect.algos.flash import LONG, MOST_LEVELS, Block, levels
 from recollect.algos.tree import Tree, build_tree
 
 
@@ -21,21 +24,26 @@ def allowed(trees: list[Tree]) -> np.ndarray:
     return mask
 
 
-def covered(trees: list[Tree]) -> np.ndarray:
-    """[nodes, nodes] how often the levels let a node attend to another."""
+def covered(trees: list[Tree], blocks: bool) -> np.ndarray:
+    """[nodes, nodes] how often the parts let a node attend to another."""
     total = sum(t.size for t in trees)
-    count = np.zeros((total, total), int)
-    made = levels(trees)
+    count, own = np.zeros((total, total), int), np.zeros(total, int)
+    made = levels(trees, blocks)
     assert made is not None
+    assert [p.causal for p in made] == sorted((p.causal for p in made), reverse=True), "what reads itself comes first"
     for level in made:
-        q = np.arange(total) if level.q is None else level.q.numpy()
-        k = np.arange(total) if level.k is None else level.k.numpy()
+        q, k = np.arange(total)[level.q], np.arange(total)[level.k]
+        own[q] += level.causal
+        if isinstance(level, Block):
+            count[np.ix_(q, k)] += np.tri(len(q), dtype=int) if level.causal else 1
+            continue
         ends = zip(level.q_ends[:-1], level.q_ends[1:], level.k_ends[:-1], level.k_ends[1:], strict=True)
         for q0, q1, k0, k1 in ends:
             block = np.tri(int(q1 - q0), int(k1 - k0), dtype=int) if level.causal else 1
             count[np.ix_(q[q0:q1], k[k0:k1])] += block
             assert q1 - q0 <= level.q_most
             assert k1 - k0 <= level.k_most
+    assert (own == 1).all()
     return count
 
 
@@ -43,10 +51,23 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=7), min_si
 
 
 @settings(max_examples=80, deadline=None)
-@given(first=SEQUENCES, second=SEQUENCES)
-def test_every_allowed_pair_is_covered_once(first: list[list[int]], second: list[list[int]]) -> None:
+@given(first=SEQUENCES, second=SEQUENCES, blocks=st.booleans())
+def test_every_allowed_pair_is_covered_once(first: list[list[int]], second: list[list[int]], blocks: bool) -> None:
     trees = [build_tree(range(len(s)), [np.array(x) for x in s]) for s in (first, second)]
-    np.testing.assert_array_equal(covered(trees), allowed(trees))
+    with patch.object(flash, "LONG", 3), patch.object(flash, "KEYS_STEP", 2):
+        np.testing.assert_array_equal(covered(trees, blocks), allowed(trees))
+
+
+def test_a_long_prefix_with_long_branches_gets_calls_of_its_own() -> None:
+    prefix = np.arange(LONG + 7)
+    rows = [np.concatenate([prefix, [5000 + i], np.zeros(LONG // 2, int)]) for i in range(3)]
+    made = levels([build_tree(range(3), rows)], True)
+    assert made is not None
+    blocks = [part for part in made if isinstance(part, Block)]
+    assert [(b.causal, b.q.stop - b.q.start, b.k.stop - b.k.start) for b in blocks] == [
+        (True, LONG + 7, LONG + 7),
+        (False, 3 * (LONG // 2 + 1), LONG),
+    ]
 
 
 def test_a_tree_that_branches_too_often_is_left_to_segments() -> None:

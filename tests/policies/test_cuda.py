@@ -5,10 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from recollect.algos import dense
 from recollect.algos.batch import Batch
+from recollect.algos.flash import Block
+from recollect.algos.packed import pack
+from recollect.algos.tree import build_tree
 from recollect.policies.engine import Engine
 from recollect.train.forward import logprobs_and_entropy
 from tests.algos.test_loss_invariance import samples
@@ -89,6 +94,69 @@ def test_trees_by_levels_equal_trees_by_segments() -> None:
             (logp.sum() + entropy.sum()).backward()
         results.append(torch.cat([p.grad.float().flatten() for p in model.parameters()]))
     assert (results[0] - results[1]).norm() <= 2e-2 * results[1].norm()
+
+
+def small_half(layers: int = 2) -> Any:
+    """A model in bfloat16 with our attention, and with heads as wide as those of larger ones."""
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    from recollect.models.attention import register
+
+    torch.manual_seed(0)
+    shape = {"vocab_size": 96, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": layers}
+    config = Qwen2Config(**shape, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=8192)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=register()).cuda().bfloat16()
+
+
+def long_tree(prefix: int, branches: list[int]) -> Any:
+    """Branches of some lengths below one prefix, all of their tokens trained, as a micro-batch."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(0, 96, prefix)
+    rows = [np.concatenate([start, [i], rng.integers(0, 96, n - 1)]) for i, n in enumerate(branches)]
+    masks = [np.arange(len(row)) >= prefix for row in rows]
+    offsets = np.cumsum([0, *branches[:-1]]).tolist()
+    return pack([build_tree(range(len(rows)), rows)], masks, offsets).to("cuda")
+
+
+@pytest.mark.parametrize("cudnn", [True, False])
+@pytest.mark.parametrize("shape", [(1500, [700, 300, 40]), (1024, [1024]), (2048, [512] * 4), (90, [1500, 1200, 7])])
+def test_long_segments_by_calls_of_their_own_equal_levels(shape: Any, cudnn: bool, monkeypatch: Any) -> None:
+    if cudnn and not dense.fast_blocks():
+        pytest.skip("needs a GPU on which cuDNN is used")
+    model, results = small_half(), []
+    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: False)
+    plain = long_tree(*shape)
+    assert not any(isinstance(part, Block) for part in plain.plan.levels)
+    monkeypatch.setattr(dense, "fast_blocks", lambda: cudnn)
+    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: True)
+    packed = long_tree(*shape)
+    assert any(isinstance(part, Block) for part in packed.plan.levels)
+    for part in (packed, plain):
+        model.zero_grad()
+        logp, entropy = logprobs_and_entropy(model, part)
+        (logp.sum() + entropy.sum()).backward()
+        results.append((logp.detach(), torch.cat([p.grad.float().flatten() for p in model.parameters()])))
+    assert (results[0][0] - results[1][0]).abs().max() <= 0.05
+    assert (results[0][1] - results[1][1]).norm() <= 2e-2 * results[1][1].norm()
+
+
+@pytest.mark.parametrize("budget", [200, 8192])
+def test_half_precision_engine_equals_a_plain_forward(budget: int) -> None:
+    """Ends of prompts and beginnings in pieces go through one call; the log-probabilities say whether it is right."""
+    model = small_half()
+    rng = np.random.default_rng(1)
+    start = rng.integers(0, 96, 700).tolist()
+    prompts = [start + rng.integers(0, 96, n).tolist() for n in (1, 20, 300, 900)]
+    prompts += [start[:400] + rng.integers(0, 96, 50).tolist(), *(rng.integers(0, 96, n).tolist() for n in (3, 1300))]
+    there = engine(model, True, max_batched_tokens=budget)
+    assert not there.stacked
+    for _ in range(2):  # the second time prefixes are known
+        for prompt, made in zip(prompts, run(there, prompts, seed=3, max_tokens=24), strict=True):
+            ids = torch.tensor([*prompt, *made.ids]).cuda()
+            packed = pack([build_tree([0], [ids.cpu().numpy()])], [np.arange(len(ids)) >= len(prompt)], [0]).to("cuda")
+            with torch.no_grad():
+                expected, _ = logprobs_and_entropy(model, packed)
+            torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.05, rtol=0)
 
 
 def test_graphs_survive_a_cache_that_grows() -> None:

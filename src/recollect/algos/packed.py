@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.flash import Level, TreeAttention, levels, tree_backward, tree_forward
+from recollect.algos.dense import fast_blocks
+from recollect.algos.flash import Plan, TreeAttention, levels, tree_backward, tree_forward
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa, small_sdpa
 
@@ -54,7 +55,7 @@ class TreePlan:
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
     keep: Tensor  # flat tokens that predict a target
-    levels: list[Level] | None = None  # how a GPU attends, if it can
+    levels: Plan | None = None  # how a GPU attends, if it can
 
     @property
     def total(self) -> int:
@@ -70,7 +71,7 @@ class TreePlan:
             return TreeAttention.apply(q, k, v, scale, levels)
         return self._by_segments(q, k, v, scale, window, softcap)
 
-    def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> list[Level] | None:
+    def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> Plan | None:
         """The levels, where a GPU can attend by them."""
         able = q.is_cuda and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
         return self.levels if able else None
@@ -168,7 +169,7 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
         TreePlan(
             *_segments(trees, starts),
             as_tensor(np.unique(predicting)),
-            levels(trees) if torch.cuda.is_available() else None,
+            levels(trees, fast_blocks()) if torch.cuda.is_available() else None,
         ),
         as_tensor(predicting),
         as_tensor(tokens[target_nodes]),

@@ -23,12 +23,13 @@ from recollect.train.critic import Critic
 from recollect.train.gather import Gatherer
 from recollect.train.interrupt import Asked, Interrupted, interruptible
 from recollect.train.learner import Learner, reference_of
+from recollect.train.metrics import memory_row
 from recollect.train.offline import OfflineStream, check_ids, imitation, read_offline
 from recollect.train.resume import BACK, keeps_first, named_start, needs_reference
 from recollect.train.rl import Progress, Reinforce
 from recollect.train.setup import Parts, build, build_critic
 from recollect.train.sft import Supervised
-from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, memory_row, validate
+from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, validate
 from recollect.types import BadInput
 
 

@@ -55,11 +55,18 @@ def step_metrics(made: Gathered, changed: dict[str, float], by_role: bool = Fals
         **{f"tokens/{role}/{kind}": float(n) for (role, kind), n in sorted(role_tokens(made.groups).items())},
         "rollout/groups_without_signal": float(np.mean([not has_signal(g, "reward", by_role) for g in made.sampled])),
         "rollout/gen_batches": float(made.batches),
-        "memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **memory_row(),
     }
-    if torch.cuda.is_available():
-        row["memory/gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
     return row | {name: value for name, value in changed.items() if "/" in name}
+
+
+def memory_row() -> dict[str, float]:
+    """In MiB: the most memory that this process held so far, and of a GPU's since this was last asked."""
+    row = {"memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        row["memory/gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
+        torch.cuda.reset_peak_memory_stats()
+    return row
 
 
 def tool_metrics(trajectories: list[Trajectory]) -> dict[str, float]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import torch
 
 from recollect.config import Config
 from recollect.console import Console
@@ -16,6 +13,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, evaluate, metric_names, validation_row
 from recollect.rollout import Collector
 from recollect.train import checkpoint
+from recollect.train.metrics import memory_row
 from recollect.train.rl import Progress
 from recollect.types import BadInput, Group, Task
 
@@ -65,14 +63,6 @@ def final_evaluation(
     with console.progress("reading held-out documents, sections", planned_turns(cfg)) as advance:
         lengths, groups = by_length(collector, lambda count: advance("", count))
     return lengths, groups, groups[: cfg.evaluation.tasks[0]]
-
-
-def memory_row() -> dict[str, float]:
-    """The most memory that this process held so far, in MiB."""
-    row = {"memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        row["memory/gpu_mb"] = torch.cuda.max_memory_allocated() / (1 << 20)
-    return row
 
 
 def judge(progress: Progress, metric: str | None, patience: int, row: Mapping[str, float]) -> bool:

@@ -30,6 +30,8 @@ from recollect.policies.engine.step import Part, PrefixBatch, PrefixRead, StepPl
 from recollect.session import noise_seed
 from recollect.types import Completion, Sampling
 
+Reading = tuple[Part, list[np.ndarray], list[np.ndarray]]  # attention of some tokens, they, and their positions
+
 
 @dataclass
 class EngineStats:
@@ -129,6 +131,11 @@ class Engine:
         """True while a request waits or decodes (requests that nobody awaits any more do not count)."""
         return any(not r.abandoned for r in self.scheduler.waiting + self.state.requests)
 
+    @property
+    def stacked(self) -> bool:
+        """True when prefixes are read from the stack."""
+        return self.kernel is None
+
     # ---- the loop ----
 
     async def _run(self) -> None:
@@ -172,7 +179,7 @@ class Engine:
         owned = np.concatenate([state.owned[:there] + 1, [len(r.suffix) for r in joining]])
         if rows:
             self.cache.ensure(rows, int(owned.max()), there)
-        if rows and self.kernel is None:
+        if rows and self.stacked:
             self.stack.hold(r.prefix for r in [*state.requests, *joining] if r.prefix is not None)
         if decoding:
             last = state.ids[np.arange(decoding), state.count[:decoding] - 1]
@@ -180,20 +187,15 @@ class Engine:
             positions.append(state.shared[:decoding] + state.owned[:decoding])
             parts.append((self._decoding(decoding), decoding))
             state.owned[:decoding] += 1
-        if joining:
-            lengths = np.array([len(r.suffix) for r in joining])
-            tokens += [r.suffix for r in joining]
-            positions += [np.arange(r.shared, len(r.prompt)) for r in joining]
-            parts.append((self._joining(joining, lengths), int(lengths.sum())))
-            for request in joining:
-                state.add(request)
+        for part, new_tokens, places in self._prompts(joining, reading):
+            count = sum(map(len, new_tokens))
+            parts.append((part, count))
+            tokens += new_tokens
+            positions += places
+            self.stats.computed_prompt_tokens += count
+        for request in joining:
+            state.add(request)
             self._rows_changed = True
-            self.stats.computed_prompt_tokens += int(lengths.sum())
-        for batch in self._reading(reading):
-            parts.append((batch, batch.size))
-            tokens += batch.tokens()
-            positions += batch.positions()
-            self.stats.computed_prompt_tokens += batch.size
         ends = np.concatenate([np.arange(decoding), decoding + np.cumsum([len(r.suffix) for r in joining]) - 1])
         logits = self._model(np.concatenate(tokens), np.concatenate(positions), ends, parts)
         for prefix, count in reading:
@@ -213,8 +215,19 @@ class Engine:
             self._shared = SharedPart.of(requests, self.stack)
         return self._attention(self._shared, 0, owned, np.ones(rows, int))
 
-    def _joining(self, joining: list[Request], lengths: np.ndarray) -> Part:
+    def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
+        """What is read of prompts: first the ends of those that join, then beginnings of others."""
+        found: list[Reading] = []
+        if joining:
+            places = [np.arange(r.shared, len(r.prompt)) for r in joining]
+            found.append((self._joining(joining), [r.suffix for r in joining], places))
+        for batch in self._reading(reading):
+            found.append((batch, batch.tokens(), batch.positions()))
+        return found
+
+    def _joining(self, joining: list[Request]) -> Part:
         """The attention of rows that join: all their tokens are new."""
+        lengths = np.array([len(r.suffix) for r in joining])
         first = len(self.state.requests)
         if self.kernel is not None:
             row, ends = np.repeat(np.arange(len(joining)), lengths), np.cumsum(lengths)

@@ -30,6 +30,7 @@ class Scheduler:
         self.cache, self.prefixes = cache, prefixes
         self.max_rows, self.max_tokens, self.heads = max_rows, max_tokens, heads
         self.long = long
+        self.scores: int | None = SCORES
         self.waiting: list[Request] = []
         self.reading: list[Prefix] = []
         self._alone: dict[int, Request] = {}  # rows that share nothing, by what their prompts begin with
@@ -147,7 +148,8 @@ class Scheduler:
             if not request.ready or len(joining) == room:
                 continue
             width, span = max(width, own), max(span, request.shared + own)
-            too_much = (len(joining) + 1) * width * span * self.heads > SCORES or own > budget
+            scores = (len(joining) + 1) * width * span * self.heads
+            too_much = own > budget or (self.scores is not None and scores > self.scores)
             if joining and too_much:
                 break
             joining.append(request)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.models.attention import sdpa
-from recollect.policies.engine.kernel import CompiledReads, CompiledRows
 from recollect.policies.engine.prefix import Prefix
-from recollect.policies.engine.rows import RowsAttention
 
 
 @dataclass
@@ -119,7 +118,20 @@ class PrefixBatch:
         return out.transpose(1, 2).reshape(n * longest, q.shape[0], -1)[self.flat]
 
 
-Part = RowsAttention | CompiledRows | CompiledReads | PrefixRead | PrefixBatch
+class Part(Protocol):
+    """Attention of some flat tokens that follow each other; ``last``: of the last layer."""
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        last: bool = False,
+    ) -> Tensor: ...
 
 
 @dataclass

@@ -11,16 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.models.attention import using
+from recollect.policies.engine.cuda.prompts import Prompts, able, in_groups
 from recollect.policies.engine.cuda.rows import DeviceRows
-from recollect.policies.engine.engine import Engine
+from recollect.policies.engine.engine import Engine, Reading
 from recollect.policies.engine.noise import uniform
+from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.sampler import sample
 
+LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
 ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
 GRAPH_FROM = 3  # steps of one kind from which they are captured
 GraphKey = tuple[int, int, int, bool, bool]
@@ -51,6 +55,9 @@ class CudaEngine(Engine):
         super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
         self.cache.slots_first = max_rows
         self.rows = DeviceRows(max_rows, self.cache)
+        self.plain = able(model, self.cache.dim)  # attention
+        if self.plain:
+            self.scheduler.long, self.scheduler.scores = LONG, None
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._seen: Counter[GraphKey] = Counter()
@@ -74,6 +81,10 @@ class CudaEngine(Engine):
         self.graphs.clear()
         self._pool = None
 
+    @property
+    def stacked(self) -> bool:
+        return not self.plain
+
     @torch.inference_mode()
     def step(self) -> None:
         """Launch the next step of all rows, then deal with the tokens of the step before."""
@@ -88,7 +99,7 @@ class CudaEngine(Engine):
             joining, reading = self.scheduler.admit(state.requests)
             if joining or reading:
                 before = len(state.requests)
-                logits = self._forward(joining, reading, 0)
+                logits = self._forward(in_groups(joining), reading, 0)
                 self._absorb(before)
                 if len(logits):
                     self._sample(logits, before)
@@ -101,6 +112,13 @@ class CudaEngine(Engine):
             self._flight = flight
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
+
+    def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
+        if self.stacked:
+            return super()._prompts(joining, reading)
+        part = Prompts(self.cache, len(self.state.requests), joining, reading)
+        tokens = [*(r.suffix for r in joining), *part.tokens()]
+        return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
 
     def _absorb(self, first: int) -> None:
         """Rows from ``first`` on that alone read a prefix take its keys and values in: one part is read faster."""

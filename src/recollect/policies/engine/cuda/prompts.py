@@ -1,0 +1,133 @@
+"""Prompts on a GPU: the ends of some and the beginnings of others, read in one flat batch without masks or padding.
+
+A new token sees the new tokens before it, and what is known of its prefix. Both are calls over sequences of different
+lengths, merged by their normalisers as in `algos.flash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.algos.flash import attend_lengths, merge
+from recollect.policies.engine.prefix import Prefix
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Cache
+
+WIDEST = 256  # numbers of a head that such a call can take
+
+
+def able(model: Any, dim: int) -> bool:
+    """True for a model whose attention is neither capped nor limited to a window, in half precision."""
+    config = model.config
+    limited = getattr(config, "attn_logit_softcapping", None) or getattr(config, "sliding_window", None)
+    return not limited and model.dtype in (torch.bfloat16, torch.float16) and dim % 8 == 0 and dim <= WIDEST
+
+
+def in_groups(joining: list[Request]) -> list[Request]:
+    """Requests in the order that `Prompts` takes: those without a prefix, then readers of the same side by side."""
+    order = {(0, 0): 0}
+    return sorted(joining, key=lambda r: order.setdefault(_group(r), len(order)))
+
+
+def _group(request: Request) -> tuple[int, int]:
+    return (id(request.prefix), request.shared) if request.shared else (0, 0)
+
+
+class Prompts:
+    """Attention of rows that join, at slots from ``first`` on, and of prefixes that are read."""
+
+    def __init__(
+        self, cache: Cache, first: int, joining: Sequence[Request], reading: Sequence[tuple[Prefix, int]]
+    ) -> None:
+        self.cache = cache
+        self.reading = sorted(reading, key=lambda r: r[0].done == 0)  # those that go on follow the rows
+        suffixes = [len(r.suffix) for r in joining]
+        lengths = np.array([*suffixes, *(count for _, count in self.reading)])
+        self.size, self.joined, self.longest = int(lengths.sum()), sum(suffixes), int(lengths.max())
+        self.ends = self._ends(lengths)
+        self.slot = self._tensor(first + np.repeat(np.arange(len(suffixes)), suffixes))
+        self.spot = self._tensor(np.concatenate([np.arange(0), *map(np.arange, suffixes)]))
+        self._find_known(joining)
+
+    def _find_known(self, joining: Sequence[Request]) -> None:
+        """Which tokens, all side by side, see how much of which prefix."""
+        self.known: list[tuple[Prefix, int]] = []
+        lengths: list[int] = []
+        self.start = 0
+        for (_, shared), some in groupby(joining, _group):
+            group = list(some)
+            tokens = sum(len(r.suffix) for r in group)
+            if not shared:
+                self.start += tokens
+                continue
+            assert group[0].prefix is not None
+            self.known.append((group[0].prefix, shared))
+            lengths.append(tokens)
+        for prefix, count in self.reading:
+            if prefix.done:
+                self.known.append((prefix, prefix.done))
+                lengths.append(count)
+        if self.known:
+            self.stop = self.start + sum(lengths)
+            spans = [span for _, span in self.known]
+            self.known_lengths = self._ends(lengths), self._ends(spans), max(lengths), max(spans)
+
+    def _ends(self, lengths: Any) -> Tensor:
+        return self._tensor(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.cache.device, non_blocking=True)
+
+    def tokens(self) -> list[np.ndarray]:
+        """What is read of prefixes; the rows' tokens come before."""
+        return [p.ids[p.done : p.done + n] for p, n in self.reading]
+
+    def positions(self) -> list[np.ndarray]:
+        """Where that is."""
+        return [np.arange(p.done, p.done + n) for p, n in self.reading]
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        last: bool = False,
+    ) -> Tensor:
+        """Queries [heads, tokens, dim] → [tokens, heads, dim]; new keys and values are stored."""
+        assert window is None, "a window must be in the model's configuration"
+        assert softcap is None, "a cap must be in the model's configuration"
+        q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+        self._store(layer, k, v)
+        out, total = attend_lengths(q, k, v, scale, self.ends, self.ends, self.longest, self.longest, True)
+        if self.known:
+            some = slice(self.start, self.stop)
+            keys = [p.keys[layer][:, :, :n].permute(2, 0, 1) for p, n in self.known]
+            values = [p.values[layer][:, :n].transpose(0, 1) for p, n in self.known]
+            one = len(keys) == 1
+            part, weight = attend_lengths(
+                q[some], keys[0] if one else torch.cat(keys), values[0] if one else torch.cat(values), scale,
+                *self.known_lengths, False,
+            )  # fmt: skip
+            merge(out[some], total[:, some], part, weight)
+        return out
+
+    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        if self.joined:
+            self.cache.keys[layer][self.slot, :, :, self.spot] = k[: self.joined]
+            self.cache.values[layer][self.slot, :, self.spot] = v[: self.joined]
+        start = self.joined
+        for prefix, count in self.reading:
+            new, place = slice(start, start + count), slice(prefix.done, prefix.done + count)
+            prefix.keys[layer][:, :, place] = k[new].permute(1, 2, 0)
+            prefix.values[layer][:, place] = v[new].transpose(0, 1)
+            start += count
