@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from recollect.types import BadInput
+from tests import commands
 
 FAST = [
     "data.train_batch_size=2",
@@ -25,9 +25,7 @@ FAST = [
 
 
 def recollect(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "recollect", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env, timeout=120)
+    return commands.run(*args, cwd=cwd, env={"HF_HUB_OFFLINE": "1"})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Pat
 
 def test_help_is_quick_and_teaches() -> None:
     start = time.monotonic()
-    done = recollect("--help")
+    done = subprocess.run([sys.executable, "-m", "recollect", "--help"], capture_output=True, text=True, check=True)
     assert time.monotonic() - start < 1.5  # 0.5 s on a quiet machine, see benchmarks/startup.py
     for word in ("train", "sft", "eval", "ask", "model", "recipes"):
         assert word in done.stdout

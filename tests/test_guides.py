@@ -7,13 +7,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from recollect.compose import compose, from_yaml, to_yaml
 from recollect.config import Config
+from tests import commands
 
 MEMAGENT = r"""
 python3 -m verl.trainer.main_ppo \
@@ -204,9 +204,8 @@ GPU_COUNTS = r"(trainer\.n_gpus_per_node|rollout\.tensor_model_parallel_size)=\d
 
 
 def recollect(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "recollect", *args]
-    full = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", **env}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=full, timeout=300)
+    more = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", **env}
+    return commands.run(*args, cwd=cwd, env=more, timeout=300)
 
 
 def words_of(command: str, shell: dict[str, str]) -> list[str]:

@@ -1,38 +1,29 @@
-"""Runs that kill themselves, without warning, at a chosen moment: the k-th time that something of a kind happens.
-
-Children are forked from a process that has everything imported, so that a run starts at once.
-"""
+"""Runs that kill themselves, without warning, at a chosen moment: the k-th time that something of a kind happens."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers  # noqa: F401
 
 import recollect.train.fit as fit_module
 from recollect.policies.engine.engine import Engine
 from recollect.run import Run
 from recollect.train.learner import Learner
+from tests.commands import CONTEXT, end, redirect
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__])
 KINDS = ("token", "validation token", "update", "sync", "rename", "row")
 
 
 def _child(args: Sequence[str], log: str, kind: str, at: int) -> None:
     """The run; every countable moment is counted, and at the chosen one the process dies."""
     os.setsid()
-    with open(log, "a") as out:
-        os.dup2(out.fileno(), 1)
-        os.dup2(out.fileno(), 2)
+    redirect(log, log)
     torch.set_num_threads(1)
     seen: Counter[str] = Counter()
     validating = [False]
@@ -67,17 +58,11 @@ def _child(args: Sequence[str], log: str, kind: str, at: int) -> None:
     watched(os, "replace", lambda: "rename")
     watched(os, "rename", lambda: "rename")
     watched(Run, "log", lambda: "row")
-    from recollect.cli import main
 
-    sys.argv = ["recollect", *args]
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    Path(log).with_suffix(".moments").write_text("\n".join(f"{name}={count}" for name, count in seen.items()))
-    sys.stdout.flush()
-    os._exit(code)
+    def note() -> None:
+        Path(log).with_suffix(".moments").write_text("\n".join(f"{name}={count}" for name, count in seen.items()))
+
+    end(args, note)
 
 
 def run(args: Sequence[str], log: Path, kind: str = "", at: int = 0) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from recollect.models.load import load_tokenizer
 from recollect.train import checkpoint
 from recollect.train.setup import build
 from recollect.types import BadInput
+from tests import commands
 from tests.train.test_lora import config, updated
 
 IDS = torch.arange(3, 60)[None]
@@ -32,7 +32,7 @@ def trained(folder: Path, path: str, *more: str) -> Path:
 
 
 def recollect(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
+    return commands.run(*args)
 
 
 def logits(folder: Path) -> torch.Tensor:

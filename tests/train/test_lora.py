@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from recollect.train.forward import check_head, logprobs_and_entropy
 from recollect.train.learner import Learner, reference_of
 from recollect.train.setup import build
 from recollect.types import BadInput
+from tests import commands
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, make_pair
 from tests.policies.test_engine import CASES, run
@@ -280,19 +280,12 @@ def test_a_run_with_lora_resumes_exactly_and_is_evaluated(tmp_path: Path, small_
     more += ["actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.optim.lr=1e-2"]
     more += ["actor_rollout_ref.actor.optim.lr_scheduler_type=constant"]
     for out, steps in (("whole", 4), ("parts", 2), ("parts", 4)):
-        args = [
-            sys.executable,
-            "-m",
-            "recollect",
-            *command(tmp_path / out, small_model, *more, f"trainer.total_training_steps={steps}"),
-        ]
-        done = subprocess.run(args, capture_output=True, text=True, check=False)
+        done = commands.run(*command(tmp_path / out, small_model, *more, f"trainer.total_training_steps={steps}"))
         assert done.returncode == 0, done.stderr
     ends = [load_file(tmp_path / out / "checkpoints/step-4/adapter_model.safetensors") for out in ("whole", "parts")]
     assert all(torch.equal(v, ends[1][k]) for k, v in ends[0].items())
     assert rows(tmp_path / "whole")[-1] == rows(tmp_path / "parts")[-1]
     assert json.loads((tmp_path / "whole" / "fidelity.json").read_text())["fidelity"] == 1.0
-    args = [sys.executable, "-m", "recollect", "eval", str(tmp_path / "whole"), "-q"]
-    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    done = commands.run("eval", str(tmp_path / "whole"), "-q")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["checkpoint"].endswith("step-4")

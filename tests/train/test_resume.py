@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests import commands
 from tests.train import killing
 
 SETTINGS = [
@@ -119,10 +120,6 @@ def test_the_default_recipe_killed_at_many_moments(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", tmp_path / "killed", 10, best=True)
 
 
-def run(args: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
-
-
 def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path) -> None:
     args = command(tmp_path / "stopped", small_model)
     process = subprocess.Popen(
@@ -150,7 +147,7 @@ def test_a_broken_newest_checkpoint_falls_back(tmp_path: Path, small_model: Path
     data = (newest / "model.safetensors").read_bytes()
     (newest / "model.safetensors").write_bytes(data[: len(data) // 2])
     (out / "report.json").unlink()
-    done = run(args)
+    done = commands.run(*args)
     assert done.returncode == 0, done.stderr
     assert "step-8 cannot be read" in done.stderr
     assert all(torch.equal(expected[k], v) for k, v in weights(out).items())
