@@ -28,7 +28,7 @@ def fast_blocks() -> bool:
 
 def padded_length(length: int) -> int:
     """Queries of the call that takes so many."""
-    step = 512 if length <= 4096 else 1024 if length <= 16384 else 4096
+    step = 512 if length <= 16384 else 4096
     return -(-length // step) * step
 
 

@@ -194,7 +194,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
 MOST_SPLITS = 16
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
-FEW_TILE = (32, 1, 4)  # the same for a prefix that few rows read …
+FEW_TILE = (128, 4, 3)  # the same for a prefix that few rows read, half the keys where heads are wide …
 MANY_TILE = (64, 4, 3)  # … and for one that many read
 MANY = 64  # queries that such a program takes
 
@@ -228,6 +228,7 @@ def decode(
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
     if readers is not None:
         step, warps, stages = MANY_TILE if many else FEW_TILE
+        step = step // 2 if not many and width > 64 else step
         _shared[(len(readers) * blocks, kv, parts)](
             q, bases, rooms, readers, own, shared, partial, weights, *limits,
             q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
