@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from synthetic import load_words, make_folder, words
+from synthetic import make_folder, words
 
 from recollect.chat import Renderer
 from recollect.compose import compose
-from recollect.models.load import load_model
+from recollect.models.load import load_model, load_tokenizer
 from recollect.policies.engine import make_engine
 from recollect.rollout import Collector
 from recollect.session import Binding
@@ -53,7 +53,7 @@ def main() -> None:
         settings = [f"recurrent.memory.config.{key}={value}" for key, value in limits.items()]
         kept = "actor_rollout_ref.rollout.prefix_cache_tokens=20000"  # a few sections; nothing comes again here
         cfg = compose("hotpotqa_memory", [*settings, kept, "agent.timeout_s=100000"])
-        renderer = Renderer(load_words(str(folder)))
+        renderer = Renderer(load_tokenizer(str(folder)))
         model = load_model(str(folder), torch.bfloat16, "cuda")
     engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)
     collector = Collector(cfg, {"*": Binding(engine, renderer, trainable=False)})

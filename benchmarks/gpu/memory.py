@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from synthetic import make_folder, use_words, write_tasks
+from synthetic import make_folder, write_tasks
 
 from recollect.compose import compose
 from recollect.console import Console
@@ -23,7 +23,6 @@ def main() -> None:
     parser.add_argument("--shape", default="0.5B")
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
-    use_words()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_folder(args.shape, folder / "model")

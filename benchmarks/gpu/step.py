@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from shapes import build
-from synthetic import make_folder, use_words, write_tasks
+from synthetic import make_folder, write_tasks
 
 from recollect.compose import compose
 from recollect.console import Console
@@ -115,7 +115,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rows", type=int, default=16, help="rows of the baseline's update that are measured")
     args = parser.parse_args()
-    use_words()
     row = ours(args)
     torch.cuda.empty_cache()
     generation, update = theirs(args)

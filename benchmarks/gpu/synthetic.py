@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,20 +38,6 @@ def make_folder(shape: str, folder: Path) -> Path:
     del model
     torch.cuda.empty_cache()
     return folder
-
-
-def load_words(path: str, template: str | None = None) -> Any:
-    """The folder's tokenizer as it is; transformers would give every Qwen2 model one of Qwen2's kind."""
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast.from_pretrained(path)
-
-
-def use_words() -> None:
-    """Have training read it so too."""
-    from recollect.train import setup
-
-    setup.load_tokenizer = load_words  # type: ignore[attr-defined]
 
 
 def words(rng: np.random.Generator, count: int) -> str:

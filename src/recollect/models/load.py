@@ -45,11 +45,30 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
         return load_tokenizer(base, template)
 
     try:
-        return use_template(AutoTokenizer.from_pretrained(model_path(path)), template)
+        found = AutoTokenizer.from_pretrained(model_path(path))
+        return use_template(_as_declared(model_path(path), found), template)
     except BadInput:
         raise
     except Exception as error:
         raise BadInput(f"no tokenizer could be loaded from {path}: {_first_line(error)}") from None
+
+
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # kinds that are all in their tokenizer.json
+PROBE = "It's 1,024 tests of  a tokenizer:\n\tnaïve, 東京, <|x|> "
+
+
+def _as_declared(path: str, found: Any) -> Any:
+    """The tokenizer that a folder declares, where the library's choice by the kind of model makes other ids."""
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    declared = get_tokenizer_config(path).get("tokenizer_class")
+    if type(found) is PreTrainedTokenizerFast or declared not in GENERIC:
+        return found
+    own = PreTrainedTokenizerFast.from_pretrained(path)
+    text = PROBE + " ".join(sorted(own.get_vocab())[:100])
+    same = own.encode(text, add_special_tokens=False) == found.encode(text, add_special_tokens=False)
+    return found if same else own
 
 
 def load_config(path: str) -> Any:

@@ -28,7 +28,7 @@ class Cache:
     def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layers, self.heads, self.dim, self.dtype, self.device = layers, heads, dim, dtype, device
         self.slots, self.capacity = 0, 0
-        self.slots_first = 0  # slots to have at least, once there are any
+        self.expected = 0  # rows that will want a slot soon: when memory is made, it is made for them too
         self.made = 0  # how often the memory was made anew
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -41,7 +41,8 @@ class Cache:
         held, before = self.capacity, self._memory
         wide = self.device.type == "cuda"
         if slots > self.slots:
-            self.slots = max(self.slots_first, _round(slots, 16))
+            slots = max(slots, self.expected)
+            self.slots = max(16, 1 << (slots - 1).bit_length()) if wide else _round(slots, 16)
         if capacity > self.capacity:
             self.capacity = max(256, 1 << (capacity - 1).bit_length()) if wide else _round(capacity, 64)
         old_keys, old_values = self.keys, self.values

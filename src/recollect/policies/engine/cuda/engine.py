@@ -53,7 +53,6 @@ class CudaEngine(Engine):
         compiled: bool = False,
     ) -> None:
         super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
-        self.cache.slots_first = max_rows
         self.rows = DeviceRows(max_rows, self.cache)
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
@@ -99,6 +98,7 @@ class CudaEngine(Engine):
             joining, reading = self.scheduler.admit(state.requests)
             if joining or reading:
                 before = len(state.requests)
+                self.cache.expected = min(self.scheduler.max_rows, before + len(joining) + len(self.scheduler.waiting))
                 logits = self._forward(in_groups(joining), reading, 0)
                 self._absorb(before)
                 if len(logits):
