@@ -287,6 +287,8 @@ def _evaluation(cfg: Config) -> Problems:
         for i, value in enumerate(values):
             if not value > 0:
                 yield f"evaluation.{name}[{i}]={value} must be positive"
+    if cfg.evaluation.first < 0:
+        yield f"evaluation.first={cfg.evaluation.first} must not be negative"
 
 
 def _trainer(cfg: Config) -> Problems:

@@ -76,7 +76,8 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
         return []
     plan = dict(zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=False)) if has_lengths(cfg) else {}
     size = count or (limit if limit >= 0 else plan.get(multiple, MADE_UP_TASKS))  # those that are measured at the end
-    return [made_up(cfg).held_out(cfg, multiple, i) for i in range(size)]
+    first = cfg.evaluation.first
+    return [made_up(cfg).held_out(cfg, multiple, i) for i in range(first, first + size)]
 
 
 def sources(tasks: Sequence[Task]) -> list[str]:

@@ -16,7 +16,8 @@ def test_tasks(plan: Plan, cfg: Config) -> list[Task]:
 
 def _tasks(cfg: Config, domain: str, what: int | str) -> list[Task]:
     if isinstance(what, int):
-        return [MADE_UP[domain].held_out(cfg, 1, i) for i in range(what)]
+        first = cfg.evaluation.first
+        return [MADE_UP[domain].held_out(cfg, 1, i) for i in range(first, first + what)]
     tasks = load_tasks(cfg, [what])
     for task in tasks:
         task.source = domain
