@@ -19,7 +19,8 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
     device = next(model.parameters()).device
     if device.type != "cuda":
         return Engine(model, decode, *limits)
-    limits = *limits[:2], min(limits[2], _tokens_that_fit(model, device, cfg.gpu_memory_utilization))
+    room = _cache_bytes(device, cfg.gpu_memory_utilization)
+    limits = *limits[:2], min(limits[2], room // 2 // token_bytes(model))
     if cfg.enforce_eager or importlib.util.find_spec("triton") is None:
         return Engine(model, decode, *limits)
     from recollect.policies.engine.cuda.engine import CudaEngine
@@ -30,14 +31,18 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
         fuse(model)
     if compiled:
         compile_layers(model)
-    return CudaEngine(model, decode, *limits, compiled)
+    return CudaEngine(model, decode, *limits, compiled, room // 2)
 
 
-def _tokens_that_fit(model: Any, device: torch.device, share: float) -> int:
-    """Prompt tokens that may be kept within a share of the GPU's memory; half of what is left after the weights."""
+def token_bytes(model: Any) -> int:
+    """Memory that the keys and values of one token take."""
     config = model.config
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    each = 2 * config.num_hidden_layers * heads * dim * model.dtype.itemsize
-    room = share * torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
-    return max(0, int(room / 2 / each))
+    return int(2 * config.num_hidden_layers * heads * dim * model.dtype.itemsize)
+
+
+def _cache_bytes(device: torch.device, share: float) -> int:
+    """Memory for keys and values: a share of the GPU's less the weights, or half of what is free where that is more."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(max(share * total - torch.cuda.memory_allocated(device), free / 2))

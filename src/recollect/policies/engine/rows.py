@@ -18,6 +18,11 @@ from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 
 
+def slot_length(tokens: int) -> int:
+    """Tokens that a slot on a GPU has room for, if a row owns so many."""
+    return max(256, 1 << (tokens - 1).bit_length())
+
+
 class Cache:
     """Keys [slots, kv heads, dim, capacity] and values [slots, kv heads, capacity, dim] of all rows, per layer.
 
@@ -44,7 +49,7 @@ class Cache:
             slots = max(slots, self.expected)
             self.slots = max(16, 1 << (slots - 1).bit_length()) if wide else _round(slots, 16)
         if capacity > self.capacity:
-            self.capacity = max(256, 1 << (capacity - 1).bit_length()) if wide else _round(capacity, 64)
+            self.capacity = slot_length(capacity) if wide else _round(capacity, 64)
         old_keys, old_values = self.keys, self.values
         shape = (self.layers, 2, self.slots, self.heads, self.capacity * self.dim)
         self._memory = torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -62,6 +67,11 @@ class Cache:
                 new[:used, :, :, :held] = old[:used]
             for new, old in zip(self.values, old_values, strict=True):
                 new[:used, :, :held] = old[:used]
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token of one row."""
+        return 2 * self.layers * self.heads * self.dim * self.dtype.itemsize
 
     @property
     def tokens(self) -> Tensor:
@@ -82,6 +92,22 @@ class Cache:
     def free(self) -> None:
         """Give all memory back."""
         self.keys, self.values, self.slots, self.capacity, self._memory = [], [], 0, 0, None
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How many rows' keys and values fit into memory."""
+
+    most: int
+    token_bytes: int
+    room: int | None  # bytes; None: never mind
+
+    def rows(self, longest: int) -> int:
+        """Rows, if one of them owns so many tokens: as many as are asked for, or a power of two (as slots are)."""
+        if self.room is None:
+            return self.most
+        fit = self.room // (slot_length(longest) * self.token_bytes)
+        return self.most if fit >= 1 << (self.most - 1).bit_length() else 1 << max(0, fit.bit_length() - 1)
 
 
 class Stack:

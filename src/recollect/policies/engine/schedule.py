@@ -49,7 +49,7 @@ class Scheduler:
             request.release()
         self.waiting = [r for r in self.waiting if not r.abandoned]
         self._place([r for r in self.waiting if not r.placed])
-        joining = self._joining(self.max_rows - len(rows))
+        joining = self._joining(max(0, self.max_rows - len(rows)))
         for request in joining:
             if request.prefix is None and len(request.prompt) > 2 * BLOCK:
                 for block in block_hashes(request.prompt):

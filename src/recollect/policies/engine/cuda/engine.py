@@ -22,6 +22,7 @@ from recollect.policies.engine.engine import Engine, Reading
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Fitting
 from recollect.policies.engine.sampler import sample
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
@@ -51,9 +52,11 @@ class CudaEngine(Engine):
         max_batched_tokens: int = 8192,
         prefix_cache_tokens: int = 262144,
         compiled: bool = False,
+        row_bytes: int | None = None,
     ) -> None:
         super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
         self.rows = DeviceRows(max_rows, self.cache)
+        self.fitting = Fitting(max_rows, self.cache.token_bytes, row_bytes)
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
             self.scheduler.long, self.scheduler.scores = LONG, None
@@ -95,6 +98,7 @@ class CudaEngine(Engine):
                 self._remove(row)
         if self.scheduler.waiting or self.scheduler.reading:
             self._land()
+            self.scheduler.max_rows = self.fitting.rows(max(self._longest(), self.cache.capacity))
             joining, reading = self.scheduler.admit(state.requests)
             if joining or reading:
                 before = len(state.requests)
@@ -120,6 +124,11 @@ class CudaEngine(Engine):
         tokens = [*(r.suffix for r in joining), *part.tokens()]
         return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
 
+    def _longest(self) -> int:
+        """Tokens that a row may come to own."""
+        asked = [*self.state.requests, *self.scheduler.waiting]
+        return max((min(len(r.suffix), self.scheduler.long) + r.sampling.max_tokens for r in asked), default=1)
+
     def _absorb(self, first: int) -> None:
         """Rows from ``first`` on that alone read a prefix take its keys and values in: one part is read faster."""
         state = self.state
@@ -127,6 +136,8 @@ class CudaEngine(Engine):
             request, own = state.requests[row], int(state.owned[row])
             prefix, n = request.prefix, request.shared
             if prefix is None or prefix.users > 1 or n + own > ABSORBED:
+                continue
+            if self.fitting.rows(n + own + request.sampling.max_tokens) < self.scheduler.max_rows:
                 continue
             self.cache.ensure(len(state.requests), n + own + 1, len(state.requests))
             mine = self.cache.tokens[:, :, row]
