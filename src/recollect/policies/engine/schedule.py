@@ -31,6 +31,7 @@ class Scheduler:
         self.max_rows, self.max_tokens, self.heads = max_rows, max_tokens, heads
         self.long = long
         self.scores: int | None = SCORES
+        self.together = False  # a row may join in the step that reads the last of its prefix
         self.waiting: list[Request] = []
         self.reading: list[Prefix] = []
         self._alone: dict[int, Request] = {}  # rows that share nothing, by what their prompts begin with
@@ -49,7 +50,8 @@ class Scheduler:
             request.release()
         self.waiting = [r for r in self.waiting if not r.abandoned]
         self._place([r for r in self.waiting if not r.placed])
-        joining = self._joining(max(0, self.max_rows - len(rows)))
+        room = max(0, self.max_rows - len(rows))
+        joining = self._joining(room, self.max_tokens, {})
         for request in joining:
             if request.prefix is None and len(request.prompt) > 2 * BLOCK:
                 for block in block_hashes(request.prompt):
@@ -65,6 +67,9 @@ class Scheduler:
             if count < left:
                 unfinished.append(prefix)
         self.reading = unfinished
+        if self.together and reading:
+            known = {id(prefix): prefix.done + count for prefix, count in reading}
+            joining += self._joining(room - len(joining), budget, known)
         return joining, reading
 
     def left(self, request: Request) -> None:
@@ -139,18 +144,25 @@ class Scheduler:
             target.values[layer][:, start:end] = self.cache.values[layer][row, :, : end - start]
         target.done = end
 
-    def _joining(self, room: int) -> list[Request]:
-        """Ready requests, first come first served, as many as fit the room, the tokens and the attention scores."""
+    def _joining(self, room: int, budget: int, known: dict[int, int]) -> list[Request]:
+        """Ready requests, first come first served, as many as fit the room, the tokens and the attention scores.
+
+        With ``known``, those that wait for one of its prefixes, of which so much is known after this step; others, and
+        the first that does not fit the budget, wait for the next.
+        """
         joining: list[Request] = []
-        budget, width, span = self.max_tokens, 1, 1
+        width, span = 1, 1
         for request in self.waiting:
             own = len(request.suffix)
-            if not request.ready or len(joining) == room:
+            ready = request.ready
+            if known:
+                ready = request.prefix is not None and known.get(id(request.prefix), 0) >= request.shared
+            if not ready or len(joining) == room:
                 continue
             width, span = max(width, own), max(span, request.shared + own)
             scores = (len(joining) + 1) * width * span * self.heads
             too_much = own > budget or (self.scores is not None and scores > self.scores)
-            if joining and too_much:
+            if (joining or known) and too_much:
                 break
             joining.append(request)
             budget -= own

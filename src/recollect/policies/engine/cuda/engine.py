@@ -59,7 +59,7 @@ class CudaEngine(Engine):
         self.fitting = Fitting(max_rows, self.cache.token_bytes, row_bytes)
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
-            self.scheduler.long, self.scheduler.scores = LONG, None
+            self.scheduler.long, self.scheduler.scores, self.scheduler.together = LONG, None, True
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._seen: Counter[GraphKey] = Counter()

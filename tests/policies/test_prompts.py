@@ -1,0 +1,113 @@
+"""Prompts as a GPU reads them, with its attention calls done on the CPU: what is stored, seen and scheduled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from recollect.policies.engine import Engine
+from recollect.policies.engine.cuda import prompts
+from recollect.policies.engine.cuda.prompts import Prompts, in_groups
+from recollect.policies.engine.engine import Reading
+from recollect.policies.engine.prefix import Prefix
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Stack
+from tests.conftest import make_pair
+from tests.policies.test_engine import CASES, ids, reference_ids, reference_logprobs, run
+
+
+def attend_plainly(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    q_ends: Tensor,
+    k_ends: Tensor,
+    q_most: int,
+    k_most: int,
+    causal: bool,
+) -> tuple[Tensor, Tensor]:
+    """What the GPU's call computes: each sequence of queries over its sequence of keys, and the normalisers."""
+    out, total = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
+    assert (int(q_ends[-1]), int(k_ends[-1])) == (len(q), len(k))
+    for a, b, c, d in zip(q_ends[:-1], q_ends[1:], k_ends[:-1], k_ends[1:], strict=True):
+        assert b - a <= q_most
+        assert d - c <= k_most
+        keys, values = (x[c:d].repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q[a:b], keys) * scale
+        if causal:
+            scores = scores.masked_fill(~torch.ones(b - a, d - c).tril().bool(), float("-inf"))
+        total[:, a:b] = scores.logsumexp(-1)
+        out[a:b] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
+    return out, total
+
+
+class FlatEngine(Engine):
+    """Decodes as on a CPU and reads prompts as on a GPU."""
+
+    def __init__(self, model: Any, **more: Any) -> None:
+        super().__init__(model, decode=str, **more)
+        self.kernel = None
+        self.scheduler.long, self.scheduler.scores, self.scheduler.together = 40, None, True
+        self.passes: list[tuple[int, int]] = []
+
+    def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]], decoding: int) -> Tensor:
+        self.passes.append((len(joining), len(reading)))
+        self.stack, self._rows_changed = Stack(self.cache), True  # rows may have joined before their prefix was done
+        return super()._forward(in_groups(joining), reading, decoding)
+
+    def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
+        if not joining and not reading:
+            return []
+        part = Prompts(self.cache, len(self.state.requests), joining, reading)
+        tokens = [*(r.suffix for r in joining), *part.tokens()]
+        return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "attend_lengths", attend_plainly)
+
+
+MORE = {
+    **CASES,
+    "many ways to share": lambda: (
+        [ids(1, 90) + ids(20 + i, n) for i, n in enumerate((1, 1, 5, 60, 70))]
+        + [ids(1, 60) + ids(30, 12), ids(4, 3), ids(5, 130), ids(5, 130)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Qwen2", "Qwen3", "Llama"])
+@pytest.mark.parametrize("case", MORE)
+@pytest.mark.parametrize("budget", [32, 128, 8192])
+def test_prompts_in_flat_calls_equal_the_library(kind: str, case: str, budget: int) -> None:
+    plain, ours = make_pair(kind)
+    engine, asked = FlatEngine(ours, max_batched_tokens=budget), MORE[case]()
+    for _ in range(2):  # the second time prefixes are known
+        for prompt, done in zip(asked, run(engine, asked, temperature=0.0), strict=True):
+            assert list(done.ids) == reference_ids(plain, prompt)
+            expected = reference_logprobs(plain, prompt, done)
+            torch.testing.assert_close(torch.tensor(done.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_a_row_joins_in_the_step_that_reads_the_last_of_its_prefix() -> None:
+    engine = FlatEngine(make_pair("Qwen3")[1])
+    run(engine, [ids(1, 200)], temperature=0.0, max_tokens=3)
+    assert engine.passes == [(1, 1), (0, 0), (0, 0)]
+    group = FlatEngine(make_pair("Qwen3")[1])
+    run(group, [ids(1, 200) + ids(5 + i, 9) for i in range(4)], temperature=0.0, max_tokens=2)
+    assert group.passes == [(4, 1), (0, 0)]
+
+
+def test_a_row_waits_where_its_end_does_not_fit_the_step() -> None:
+    engine = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=100)
+    run(engine, [ids(1, 200)], temperature=0.0, max_tokens=2)
+    assert engine.passes == [(0, 1), (1, 1), (0, 0)]
+    full = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=199)
+    run(full, [ids(1, 200)], temperature=0.0, max_tokens=2)
+    assert full.passes == [(0, 1), (1, 0), (0, 0)]
