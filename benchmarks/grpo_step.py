@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import copy
 import importlib.util
 import logging
 import statistics
@@ -28,6 +27,7 @@ from recollect.chat import Renderer
 from recollect.config import Algorithm, Config, Optim
 from recollect.data.needle import NeedleShape, make_task
 from recollect.models.attention import register
+from recollect.models.share import see_same, twin
 from recollect.models.tiny import build_tokenizer, tiny_config
 from recollect.policies.engine import Engine
 from recollect.train.annotate import Annotations
@@ -75,10 +75,11 @@ def build_parts(asked: int) -> Parts:
     model, tokenizer = make_model(register())
     threads = thread_counts(asked, sum(p.numel() for p in model.parameters()))
     dtype = pick_dtype("auto", "cpu")
-    learner = Learner(model, Optim(lr=LR, weight_decay=0.0), 100, dtype, threads=threads[1])
-    sampler = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
+    half = dtype == torch.bfloat16
+    learner = Learner(model, Optim(lr=LR, weight_decay=0.0), 100, dtype, threads=threads[1], half=half)
     renderer = Renderer(tokenizer)
-    engine = Engine(sampler, renderer.decode)
+    engine = Engine(twin(model) if half else model, renderer.decode)
+    see_same(model, engine.model)
     engine.threads = threads[0]
     parts = Parts("cpu", tokenizer, renderer, learner, engine)
     parts.sync(0)

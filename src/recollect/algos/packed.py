@@ -17,6 +17,7 @@ from recollect.algos.dense import fast_blocks
 from recollect.algos.flash import Plan, TreeAttention, levels, tree_backward, tree_forward
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa, small_sdpa
+from recollect.models.native.blocks import Segments, able, segments_attention
 
 FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
 BUCKET_FILL = 0.7  # a tree joins a bucket when it fills at least this share of its padded length
@@ -103,14 +104,17 @@ class TreePlan:
     def _by_segments(
         self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
+        few = [b.queries.numel() * b.keys.shape[1] * q.shape[1] <= FEW_SCORES for b in self.buckets]
+        if all(few) and softcap is None and able(q, q.shape[2]):
+            segments = [Segments(b.queries, b.keys, b.before) for b in self.buckets]
+            return segments_attention(q, k, v, segments, scale, window)
         outs = []
-        for bucket in self.buckets:
+        for bucket, small in zip(self.buckets, few, strict=True):
             parts = [
                 x.index_select(0, index.reshape(-1)).view(*index.shape, x.shape[1], x.shape[2]).transpose(1, 2)
                 for x, index in ((q, bucket.queries), (k, bucket.keys), (v, bucket.keys))
             ]
-            few = bucket.queries.numel() * bucket.keys.shape[1] * q.shape[1] <= FEW_SCORES
-            if few and softcap is None and q.device.type == "cpu":
+            if small and softcap is None and q.device.type == "cpu":
                 out = small_sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale)
             else:
                 out = sdpa(parts[0], parts[1], parts[2], bucket.mask(window), scale, softcap)

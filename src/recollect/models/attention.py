@@ -58,6 +58,11 @@ def using(plan: Plan) -> Iterator[None]:
         _active = before
 
 
+def active() -> Plan | None:
+    """The plan that is used at the moment."""
+    return _active
+
+
 _turn = 0  # of compiled layers: which of them attends next
 
 

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
 from recollect.models.attention import using
+from recollect.models.native.blocks import able, figures
 from recollect.types import BadInput
 
 CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits computed at a time
@@ -103,8 +104,10 @@ def _piece(
     if reference is not None and other is not None:
         with torch.no_grad():
             expected, softcap = reference.head(other), reference.softcap
-    figures = _fused() if raw.is_cuda and raw.shape[-1] >= LARGE else _figures
-    return Statistics(*figures(raw, expected, targets, (policy.softcap, softcap), temperature))
+    if expected is None and policy.softcap is None and able(raw):
+        return Statistics(*figures(raw, targets, temperature), None)
+    found = _fused() if raw.is_cuda and raw.shape[-1] >= LARGE else _figures
+    return Statistics(*found(raw, expected, targets, (policy.softcap, softcap), temperature))
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from recollect.algos.packed import Packed
 from recollect.config import Offload, Optim, RefOffload
 from recollect.models.attention import focus, using
 from recollect.models.lora import adapters_off, is_adapted, plain_copy
+from recollect.models.native.modules import replace_modules
 from recollect.train import recompute
 from recollect.train.forward import Prediction, predict, statistics
 from recollect.train.masters import Masters, to_half
@@ -63,6 +64,8 @@ class Learner:
         self.model = model
         focus(self.model)
         self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
+        if self.device.type == "cpu":
+            replace_modules(model)
         self.dtype = dtype
         self.optim = optim
         self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim, self.masters)

@@ -1,4 +1,4 @@
-"""Float32 weights behind the bfloat16 ones that a GPU computes with.
+"""Float32 weights behind the bfloat16 ones that are computed with.
 
 The learner and the engine read the same bfloat16 weights; the optimizer moves the float32 ones, which are then rounded
 into their place. Gradients of micro-batches are added up in float32.

@@ -126,7 +126,7 @@ def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
     dtype, sampled = (pick_dtype(name, device) for name in (actor.dtype, cfg.actor_rollout_ref.rollout.dtype))
-    half = device == "cuda" and dtype == sampled == torch.bfloat16 and cfg.actor_rollout_ref.model.lora_rank == 0
+    half = dtype == sampled == torch.bfloat16 and cfg.actor_rollout_ref.model.lora_rank == 0
     offload, seed = actor.fsdp_config, cfg.trainer.seed
     learner = Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed, half=half)
     if worth_compiling(model):

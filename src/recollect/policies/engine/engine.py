@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import focus, using
+from recollect.models.native.modules import replace_modules
 from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Queries, kernel
-from recollect.policies.engine.modules import replace_modules
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
 from recollect.policies.engine.request import Request
@@ -66,7 +66,7 @@ class Engine:
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
-        self.kernel = kernel("attend", model.dtype, self.device)
+        self.kernel = kernel(model.dtype, self.device)
         self.stack = Stack(self.cache)
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are

@@ -1,67 +1,9 @@
-// What the engine computes by itself on CPUs; kernel.py compiles and calls it.
-// Attention of single tokens over what their rows share and own: the queries that read one prefix with one key head are
-// done together, so its keys and values are loaded once for all. And small modules (modules.py), in one pass each.
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+// The engine's own attention on CPUs; kernel.py calls it.
+// Single tokens attend to what their rows share and own: the queries that read one prefix with one key head are done
+// together, so its keys and values are loaded once for all.
+#include "../../models/native/vectors.h"
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef int32_t Integers __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-struct bfloat16 {
-  uint16_t bits;
-};
-
-static inline Floats load(const float* p) {
-  Floats v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-static inline Floats load(const bfloat16* p) {
-  Halves h;
-  memcpy(&h, p, sizeof h);
-  return (Floats)(__builtin_convertvector(h, Words) << 16);
-}
-static inline void store(float* p, Floats v) { memcpy(p, &v, sizeof v); }
-static inline void store(bfloat16* p, Floats v) {  // to nearest, ties to even
-  Words w = (Words)v;
-  Halves h = __builtin_convertvector((w + 0x7fff + ((w >> 16) & 1)) >> 16, Halves);
-  memcpy(p, &h, sizeof h);
-}
-static inline float number(float x) { return x; }
-static inline float number(bfloat16 x) {
-  uint32_t bits = (uint32_t)x.bits << 16;
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-static inline void put(float* p, float x) { *p = x; }
-static inline void put(bfloat16* p, float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  p->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-}
-
-const float UNSEEN = -1e30f;
-
-// exp of numbers <= 0
-static inline Floats exponential(Floats x) {
-  Floats inside = x < -87.0f ? (Floats){} - 87.0f : x;
-  Integers n = __builtin_convertvector(inside * 1.44269504f - 0.5f, Integers);  // truncates: to the nearest
-  Floats whole = __builtin_convertvector(n, Floats);
-  Floats r = (inside - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  return x < -87.0f ? (Floats){} : (Floats)((Integers)p + (n << 23));
-}
-
-const int LANES = 16, TILE = 2 * LANES;  // floats per vector, tokens per tile
+const int TILE = 2 * LANES;  // tokens per tile
 
 // out[j][t] = q[j] . keys[:, t] for a whole number of tiles; keys are [dim, stride]; W vectors at a time
 template <class T, int Q, int W>
@@ -244,47 +186,5 @@ static void run(const Job& job) {
   }
 }
 
-// x / rms(x) * weight; `late`: the weight is 1 + weight and the rounding comes after it
-template <class T>
-static void norm(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float eps, int64_t late) {
-#pragma omp parallel for if (rows * dim > 1 << 14)
-  for (int64_t r = 0; r < rows; r++) {
-    const T* from = x + r * dim;
-    T* to = out + r * dim;
-    Floats squares = {};
-    for (int64_t d = 0; d < dim; d += LANES) squares += load(from + d) * load(from + d);
-    float sum = 0;
-    for (int i = 0; i < LANES; i++) sum += squares[i];
-    const float factor = 1 / sqrtf(sum / dim + eps);
-    for (int64_t d = 0; d < dim; d += LANES) {
-      Floats y = load(from + d) * factor;
-      if (late) {
-        store(to + d, y * (load(weight + d) + 1.0f));
-      } else {
-        store(to + d, y);
-        store(to + d, load(to + d) * load(weight + d));
-      }
-    }
-  }
-}
-
-// gate becomes silu(gate) * up
-template <class T>
-static void gated(T* gate, const T* up, int64_t n) {
-#pragma omp parallel for if (n > 1 << 14)
-  for (int64_t i = 0; i < n; i += LANES) {
-    Floats x = load(gate + i), size = x < 0.0f ? x : -x, e = exponential(size);
-    store(gate + i, x * (x < 0.0f ? e : (Floats){} + 1.0f) / (e + 1.0f));
-    store(gate + i, load(gate + i) * load(up + i));
-  }
-}
-
-#define EXPORT(T, name)                                                                                        \
-  extern "C" void attend_##name(const Job* job) { run<T>(*job); }                                              \
-  extern "C" void gated_##name(T* gate, const T* up, int64_t n) { gated<T>(gate, up, n); }                     \
-  extern "C" void norm_##name(                                                                                 \
-      const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float eps, int64_t late) {               \
-    norm<T>(x, weight, out, rows, dim, eps, late);                                                             \
-  }
-EXPORT(float, float32)
-EXPORT(bfloat16, bfloat16)
+extern "C" void* const attend_float32 = (void*)&run<float>;
+extern "C" void* const attend_bfloat16 = (void*)&run<bfloat16>;

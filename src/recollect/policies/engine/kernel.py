@@ -1,4 +1,4 @@
-"""The engine's own attention on CPUs: compiled once by the machine's own compiler, then reused.
+"""The engine's own attention on CPUs, compiled (models/native/build.py).
 
 A step of a small model is many small operations; this does a layer's attention over rows and shared prefixes in one,
 without masks, padding or copies. Where there is no compiler the engine uses the operations of torch (rows.py).
@@ -7,13 +7,6 @@ without masks, padding or copies. Where there is no compiler the engine uses the
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.models.native.build import function
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-fopenmp")
 TASK = 16  # queries done together, at most
-_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
-_ARGUMENTS = {
-    "attend": [_POINTER],
-    "norm": [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER, ctypes.c_float, _INTEGER],
-    "gated": [_POINTER, _POINTER, _INTEGER],
-}
 _NUMBERS = "heads kv dim layer slots capacity tasks window"
 _POINTERS = "q k v out keys values"
 _ARRAYS = "slot spot into task row own shared place base room"
@@ -54,55 +40,9 @@ class Job(ctypes.Structure):
     )
 
 
-@functools.cache
-def kernel(name: str, dtype: torch.dtype, device: torch.device) -> Any | None:
-    """A compiled function for numbers of this kind, or None where there is none."""
-    library = _library() if device.type == "cpu" and dtype in _DTYPES else None
-    if library is None:
-        return None
-    function = getattr(library, f"{name}_{_DTYPES[dtype]}")
-    function.argtypes, function.restype = _ARGUMENTS[name], None
-    return function
-
-
-@functools.cache
-def _library() -> ctypes.CDLL | None:
-    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    try:
-        return compiler and ctypes.CDLL(str(_compiled(compiler)))  # type: ignore[return-value]
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _compiled(compiler: str) -> Path:
-    """The library's file, made unless an equal one was made before on an equal machine."""
-    openmp = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)  # share torch's threads
-    key = [SOURCE.read_text(), *FLAGS, compiler, str(openmp), _processor()]
-    target = _folder() / f"kernel-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as work:
-            run = functools.partial(subprocess.run, check=True, capture_output=True, timeout=60, cwd=work)
-            run([compiler, *FLAGS, "-c", str(SOURCE), "-o", "kernel.o"])
-            run([compiler, "-shared", "kernel.o", "-o", "kernel.so", str(openmp) if openmp else "-fopenmp"])
-            (Path(work) / "kernel.so").replace(target)
-    return target
-
-
-def _folder() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recollect"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="recollect-"))
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as f:
-            return next((line for line in f if line.startswith("flags")), "")
-    except OSError:
-        return platform.processor()
+def kernel(dtype: torch.dtype, device: torch.device) -> Any | None:
+    """The compiled function for numbers of this kind, or None where there is none."""
+    return function(SOURCE, "attend", "p", dtype, device.type)
 
 
 @dataclass

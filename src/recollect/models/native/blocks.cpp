@@ -1,0 +1,338 @@
+// Small parts of a model and their gradients, in one pass each; blocks.py calls them. Sizes `dim` are multiples of 16.
+#include "vectors.h"
+
+#include <omp.h>
+
+const int WIDEST = 512;  // numbers of an attention head, at most (mirrored in blocks.py)
+
+// Sums over rows, in an order that depends on the number of threads alone
+struct Sums {
+  int64_t size;
+  float* all;
+  explicit Sums(int64_t dim)
+      : size(dim + LANES), all((float*)calloc(omp_get_max_threads() * (dim + LANES), sizeof(float))) {}
+  float* mine() { return all + omp_get_thread_num() * size; }
+  void give(float* out, int64_t dim) {
+    for (int64_t d = 0; d < dim; d++) out[d] = 0;
+    for (int t = 0; t < omp_get_max_threads(); t++)
+      for (int64_t d = 0; d < dim; d++) out[d] += all[t * size + d];
+    free(all);
+  }
+};
+
+// ---- norms: x / rms(x) * weight; `late`: the weight is 1 + weight and the rounding comes after it ----
+
+template <class T>
+static inline float inverse_rms(const T* x, int64_t dim, float eps) {
+  Floats squares = {};
+  for (int64_t d = 0; d < dim; d += LANES) squares += load(x + d) * load(x + d);
+  return 1 / sqrtf(sum(squares) / dim + eps);
+}
+
+template <class T, class Out>
+static inline void norm_row(const T* x, const T* weight, Out* out, int64_t dim, float eps, int64_t late) {
+  const float factor = inverse_rms(x, dim, eps);
+  for (int64_t d = 0; d < dim; d += LANES) {
+    Floats y = load(x + d) * factor;
+    if (late) {
+      store(out + d, y * (load(weight + d) + 1.0f));
+    } else {
+      T rounded[LANES];
+      store(rounded, y);
+      store(out + d, load(rounded) * load(weight + d));
+    }
+  }
+}
+
+template <class T, class G>
+static inline void norm_row_back(
+    const T* x, const T* weight, const G* grad, T* to, float* weights, int64_t dim, float eps, int64_t late) {
+  const float factor = inverse_rms(x, dim, eps), plus = late ? 1.0f : 0.0f;
+  Floats along = {};
+  for (int64_t d = 0; d < dim; d += LANES) {
+    Floats g = load(grad + d), y = load(x + d) * factor;
+    store(weights + d, load(weights + d) + g * y);
+    along += g * (load(weight + d) + plus) * y;
+  }
+  const float mean = sum(along) / dim;
+  for (int64_t d = 0; d < dim; d += LANES)
+    store(to + d, (load(grad + d) * (load(weight + d) + plus) - load(x + d) * (factor * mean)) * factor);
+}
+
+template <class T>
+static void norm(const T* x, const T* weight, T* out, int64_t rows, int64_t dim, float eps, int64_t late) {
+#pragma omp parallel for if (rows * dim > 1 << 14)
+  for (int64_t r = 0; r < rows; r++) norm_row(x + r * dim, weight, out + r * dim, dim, eps, late);
+}
+
+template <class T>
+static void norm_back(
+    const T* x, const T* weight, const T* grad, T* to, float* weights, int64_t rows, int64_t dim, float eps,
+    int64_t late) {
+  Sums sums(dim);
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < rows; r++)
+    norm_row_back(x + r * dim, weight, grad + r * dim, to + r * dim, sums.mine(), dim, eps, late);
+  sums.give(weights, dim);
+}
+
+// ---- gates: silu(gate) * up, of rows [gate, up] ----
+
+static inline Floats sigmoid(Floats x) {
+  Floats e = exponential(x < 0.0f ? x : -x);
+  return (x < 0.0f ? e : (Floats){} + 1.0f) / (e + 1.0f);
+}
+
+template <class T>
+static void gated(const T* both, T* out, int64_t rows, int64_t dim) {
+#pragma omp parallel for if (rows * dim > 1 << 14)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t d = 0; d < dim; d += LANES) {
+      const T* from = both + 2 * r * dim + d;
+      Floats x = load(from);
+      store(out + r * dim + d, x * sigmoid(x) * load(from + dim));
+    }
+}
+
+template <class T>
+static void gated_back(const T* both, const T* grad, T* to, int64_t rows, int64_t dim) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t d = 0; d < dim; d += LANES) {
+      const int64_t at = 2 * r * dim + d;
+      Floats x = load(both + at), up = load(both + at + dim), g = load(grad + r * dim + d), s = sigmoid(x);
+      store(to + at, g * up * s * (1.0f + x * (1.0f - s)));
+      store(to + at + dim, g * x * s);
+    }
+}
+
+// ---- heads: a row of queries, keys and values becomes heads, normed where there are weights for it, and rotated ----
+
+struct Heads {  // mirrored in blocks.py
+  int64_t tokens, heads, kv, dim, late;
+  float eps, unused;
+  const void *x, *cos, *sin, *q_weight, *k_weight;  // x [tokens, (heads + 2 kv) dim], cos and sin [tokens, dim]
+  void *q, *k, *v;                                  // [tokens, heads or kv, dim]; backward: their gradients
+  void *to;                                         // backward: the gradient of x …
+  float *q_sums, *k_sums;                           // … and those of the weights
+};
+
+template <class T>
+static void heads(const Heads& job) {
+  const int64_t dim = job.dim, half = dim / 2, all = job.heads + 2 * job.kv;
+#pragma omp parallel for if (job.tokens * all * dim > 1 << 14)
+  for (int64_t i = 0; i < job.tokens; i++) {
+    const T *cos = (const T*)job.cos + i * dim, *sin = (const T*)job.sin + i * dim;
+    for (int64_t h = 0; h < job.heads + job.kv; h++) {
+      const bool query = h < job.heads;
+      const T *from = (const T*)job.x + (i * all + h) * dim, *weight = (const T*)(query ? job.q_weight : job.k_weight);
+      T* to = query ? (T*)job.q + (i * job.heads + h) * dim : (T*)job.k + (i * job.kv + h - job.heads) * dim;
+      float y[WIDEST];
+      if (weight)
+        norm_row(from, weight, y, dim, job.eps, job.late);
+      else
+        for (int64_t d = 0; d < dim; d += LANES) store(y + d, load(from + d));
+      for (int64_t d = 0; d < half; d += LANES) {
+        Floats a = load(y + d), b = load(y + half + d);
+        store(to + d, a * load(cos + d) - b * load(sin + d));
+        store(to + half + d, b * load(cos + half + d) + a * load(sin + half + d));
+      }
+    }
+    const T* values = (const T*)job.x + (i * all + job.heads + job.kv) * dim;
+    memcpy((T*)job.v + i * job.kv * dim, values, job.kv * dim * sizeof(T));
+  }
+}
+
+template <class T>
+static void heads_back(const Heads& job) {
+  const int64_t dim = job.dim, half = dim / 2, all = job.heads + 2 * job.kv;
+  Sums q_sums(dim), k_sums(dim);
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < job.tokens; i++) {
+    const T *cos = (const T*)job.cos + i * dim, *sin = (const T*)job.sin + i * dim;
+    for (int64_t h = 0; h < job.heads + job.kv; h++) {
+      const bool query = h < job.heads;
+      const T *from = (const T*)job.x + (i * all + h) * dim, *weight = (const T*)(query ? job.q_weight : job.k_weight);
+      const T* grad = query ? (T*)job.q + (i * job.heads + h) * dim : (T*)job.k + (i * job.kv + h - job.heads) * dim;
+      T* to = (T*)job.to + (i * all + h) * dim;
+      float g[WIDEST];
+      for (int64_t d = 0; d < half; d += LANES) {
+        Floats a = load(grad + d), b = load(grad + half + d);
+        store(g + d, a * load(cos + d) + b * load(sin + half + d));
+        store(g + half + d, b * load(cos + half + d) - a * load(sin + d));
+      }
+      if (weight)
+        norm_row_back(from, weight, g, to, (query ? q_sums : k_sums).mine(), dim, job.eps, job.late);
+      else
+        for (int64_t d = 0; d < dim; d += LANES) store(to + d, load(g + d));
+    }
+    T* values = (T*)job.to + (i * all + job.heads + job.kv) * dim;
+    memcpy(values, (const T*)job.v + i * job.kv * dim, job.kv * dim * sizeof(T));
+  }
+  q_sums.give(job.q_sums, dim);
+  k_sums.give(job.k_sums, dim);
+}
+
+// ---- attention within segments (algos/packed.py): what is between the products ----
+
+// Flat [tokens, heads, dim] → [segments, heads, length, dim]; places after the first that repeat it are padding: 0
+template <class T>
+static void gather(
+    const T* flat, const int64_t* index, T* out, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
+#pragma omp parallel for
+  for (int64_t row = 0; row < segments * heads; row++) {
+    const int64_t *places = index + row / heads * length, h = row % heads;
+    for (int64_t i = 0; i < length; i++) {
+      T* to = out + (row * length + i) * dim;
+      if (i && places[i] == places[0])
+        memset(to, 0, dim * sizeof(T));
+      else
+        memcpy(to, flat + (places[i] * heads + h) * dim, dim * sizeof(T));
+    }
+  }
+}
+
+// The way back, where every token is in one place
+template <class T>
+static void put_back(
+    const T* from, const int64_t* index, T* flat, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
+#pragma omp parallel for
+  for (int64_t row = 0; row < segments * heads; row++) {
+    const int64_t *places = index + row / heads * length, h = row % heads;
+    for (int64_t i = 0; i < length && (!i || places[i] != places[0]); i++)
+      memcpy(flat + (places[i] * heads + h) * dim, from + (row * length + i) * dim, dim * sizeof(T));
+  }
+}
+
+// The same where a token may be in several: added up, always in the same order
+template <class T>
+static void add_up(
+    const T* from, const int64_t* index, float* flat, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
+  const int64_t parts = dim / LANES;
+#pragma omp parallel for
+  for (int64_t task = 0; task < heads * parts; task++) {
+    const int64_t h = task / parts, d = task % parts * LANES;
+    for (int64_t s = 0; s < segments; s++) {
+      const int64_t* places = index + s * length;
+      for (int64_t i = 0; i < length && (!i || places[i] != places[0]); i++) {
+        float* to = flat + (places[i] * heads + h) * dim + d;
+        store(to, load(to) + load(from + ((s * heads + h) * length + i) * dim + d));
+      }
+    }
+  }
+}
+
+// Scores [segments, heads, n, m] become weights: query i of a segment sees keys up to before + i, `window` of them or all
+template <class T>
+static void weigh(
+    T* scores, const int64_t* before, int64_t segments, int64_t heads, int64_t n, int64_t m, float scale,
+    int64_t window) {
+#pragma omp parallel
+  {
+    float* y = (float*)malloc((m + LANES) * sizeof(float));
+#pragma omp for
+    for (int64_t row = 0; row < segments * heads * n; row++) {
+      const int64_t place = before[row / (heads * n)] + row % n, last = place < m ? place : m - 1;
+      int64_t first = window && place >= window ? place - window + 1 : 0;
+      first = first > last ? last : first;  // padding: anything
+      T* s = scores + row * m;
+      Floats top = (Floats){} + UNSEEN, total = {};
+      Integers at = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+      for (int64_t t = 0; t <= last; t += LANES, at += LANES) {
+        Floats x = load_some(s + t, m - t) * scale;
+        x = (at < (int32_t)first) | (at > (int32_t)last) ? (Floats){} + UNSEEN : x;
+        store(y + t, x);
+        top = x > top ? x : top;
+      }
+      const float most = largest(top);
+      for (int64_t t = 0; t <= last; t += LANES) {
+        Floats x = exponential(load(y + t) - most);
+        store(y + t, x);
+        total += x;
+      }
+      const float factor = 1 / sum(total);
+      for (int64_t t = 0; t < m; t += LANES)
+        store_some(s + t, m - t, t <= last ? load(y + t) * factor : (Floats){});
+    }
+    free(y);
+  }
+}
+
+// The gradient of weights becomes that of scores
+template <class T>
+static void weigh_back(const T* weights, T* grad, int64_t rows, int64_t m, float scale) {
+#pragma omp parallel for
+  for (int64_t row = 0; row < rows; row++) {
+    const T* w = weights + row * m;
+    T* g = grad + row * m;
+    Floats along = {};
+    for (int64_t t = 0; t < m; t += LANES) along += load_some(w + t, m - t) * load_some(g + t, m - t);
+    const float mean = sum(along);
+    for (int64_t t = 0; t < m; t += LANES)
+      store_some(g + t, m - t, (load_some(g + t, m - t) - mean) * load_some(w + t, m - t) * scale);
+  }
+}
+
+// ---- predictions: of rows of logits the target's log-probability, the entropy and the log of the normaliser ----
+
+template <class T>
+static void figures(const T* logits, const int64_t* target, float* out, int64_t rows, int64_t m, float factor) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < rows; r++) {
+    const T* x = logits + r * m;
+    Floats top = (Floats){} + UNSEEN, total = {}, mean = {};
+    const Floats none = (Floats){} + UNSEEN;
+    Integers at = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t t = 0; t < m; t += LANES) {
+      Floats y = load_some(x + t, m - t) * factor;
+      y = at + (int32_t)t < (int32_t)m ? y : none;
+      top = y > top ? y : top;
+    }
+    const float most = largest(top);
+    for (int64_t t = 0; t < m; t += LANES) {
+      Floats y = load_some(x + t, m - t) * factor - most, e = exponential(y);
+      e = at + (int32_t)t < (int32_t)m ? e : (Floats){};
+      total += e;
+      mean += e * y;
+    }
+    const float z = sum(total), log_z = logf(z);
+    out[r] = number(x[target[r]]) * factor - most - log_z;
+    out[rows + r] = log_z - sum(mean) / z;
+    out[2 * rows + r] = most + log_z;
+  }
+}
+
+template <class T>
+static void figures_back(
+    const T* logits, const int64_t* target, const float* found, const float* by_logprob, const float* by_entropy, T* to,
+    int64_t rows, int64_t m, float factor) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < rows; r++) {
+    const T* x = logits + r * m;
+    const float entropy = found[rows + r], log_z = found[2 * rows + r];
+    const float a = by_logprob[r] * factor, b = by_entropy[r] * factor;
+    for (int64_t t = 0; t < m; t += LANES) {
+      Floats y = load_some(x + t, m - t) * factor - log_z, p = exponential(y > 0.0f ? (Floats){} : y);
+      store_some(to + r * m + t, m - t, p * ((y + entropy) * -b - a));
+    }
+    T* hit = to + r * m + target[r];
+    put(hit, number(*hit) + a);
+  }
+}
+
+#define EXPORT(f)                                       \
+  extern "C" void* const f##_float32 = (void*)&f<float>; \
+  extern "C" void* const f##_bfloat16 = (void*)&f<bfloat16>;
+EXPORT(norm)
+EXPORT(norm_back)
+EXPORT(gated)
+EXPORT(gated_back)
+EXPORT(heads)
+EXPORT(heads_back)
+EXPORT(gather)
+EXPORT(put_back)
+EXPORT(add_up)
+EXPORT(weigh)
+EXPORT(weigh_back)
+EXPORT(figures)
+EXPORT(figures_back)
