@@ -9,21 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 OLDEST = 90100  # of cuDNN
+GENERATIONS = (9, 10)  # of GPUs: Hopper and Blackwell for data centres
 WIDEST = 128  # numbers of a head
+AGREED = 0.02  # by how much two kernels may differ, relative to what they compute
+
+Grads = tuple[Tensor, Tensor, Tensor]
 
 
 @lru_cache
 def fast_blocks() -> bool:
     """True where long sequences are worth calls of their own."""
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] not in GENERATIONS:
         return False
-    return (torch.backends.cudnn.version() or 0) >= OLDEST
+    return (torch.backends.cudnn.version() or 0) >= OLDEST and agrees("cuda")
+
+
+def agrees(device: Any) -> bool:
+    """Whether cuDNN computes what the other kernel does; it is left alone where it does not."""
+    make = lambda n, heads, seed: torch.randn(
+        n, heads, 64, device=device, generator=torch.Generator(device).manual_seed(seed)
+    ).bfloat16()
+    for keys, causal in ((512, True), (256, False)):
+        q, k, v, grad = make(512, 4, 0), make(keys, 2, 1), make(keys, 2, 2), make(512, 4, 3)
+        try:
+            out, total = _flash_forward(q, k, v, 0.125, causal)
+            found = (
+                *_cudnn_forward(q, k, v, 0.125, causal),
+                *_cudnn_backward((grad, q, k, v, out), total, 0.125, causal),
+            )
+        except RuntimeError:
+            return False
+        expected = out, total, *_flash_backward((grad, q, k, v, out), total, 0.125, causal)
+        for a, b in zip(found, expected, strict=True):
+            if not (a.float() - b.float()).norm() <= AGREED * b.float().norm():
+                return False
+    return True
 
 
 def padded_length(length: int) -> int:
@@ -34,41 +61,53 @@ def padded_length(length: int) -> int:
 
 def dense_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """[queries, heads, dim] over [keys, fewer heads, dim]; the output and its normalisers [heads, queries]."""
-    n = len(q)
-    if not _by_cudnn(q):
-        out, total, *_ = torch.ops.aten._flash_attention_forward(
-            q[None], k[None], v[None], None, None, n, len(k), 0.0, causal, False, scale=scale
-        )
-        return out[0], total[0]
+    return (_cudnn_forward if _by_cudnn(q) else _flash_forward)(q, k, v, scale, causal)
+
+
+def dense_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
+    """Gradients of queries, keys and values; ``kept`` are the output's gradient, these three and the output."""
+    return (_cudnn_backward if _by_cudnn(kept[1]) else _flash_backward)(kept, total, scale, causal)
+
+
+def _by_cudnn(q: Tensor) -> bool:
+    return fast_blocks() and q.shape[2] <= WIDEST and q.shape[2] % 8 == 0
+
+
+def _flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+    out, total, *_ = torch.ops.aten._flash_attention_forward(
+        q[None], k[None], v[None], None, None, len(q), len(k), 0.0, causal, False, scale=scale
+    )
+    return out[0], total[0]
+
+
+def _flash_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
+    state = torch.zeros(2, dtype=torch.int64, device=total.device)
+    one = [x[None] for x in (*kept, total.contiguous())]
+    made = torch.ops.aten._flash_attention_backward(
+        *one, None, None, len(kept[1]), len(kept[2]), 0.0, causal, state, state, scale=scale
+    )
+    return made[0][0], made[1][0], made[2][0]
+
+
+def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     (queries,), (keys, values) = _padded([q], [k, v], causal)
     out, total, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(
         queries, keys, values, None, True, 0.0, causal, False, scale=scale
     )
-    return out[0].transpose(0, 1)[:n], total[0, :, :n, 0]
+    return out[0].transpose(0, 1)[: len(q)], total[0, :, : len(q), 0]
 
 
-def dense_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values; ``kept`` are the output's gradient, these three and the output."""
+def _cudnn_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
     q, k = kept[1], kept[2]
-    n, m = len(q), len(k)
-    if not _by_cudnn(q):
-        state = torch.zeros(2, dtype=torch.int64, device=q.device)
-        one = [x[None] for x in (*kept, total.contiguous())]
-        made = torch.ops.aten._flash_attention_backward(*one, None, None, n, m, 0.0, causal, state, state, scale=scale)
-        return made[0][0], made[1][0], made[2][0]
     (grad, queries, out), (keys, values) = _padded([kept[0], q, kept[4]], [k, kept[3]], causal)
-    weights = F.pad(total, (0, queries.shape[2] - n)).contiguous()[None, :, :, None]
+    weights = F.pad(total, (0, queries.shape[2] - len(q))).contiguous()[None, :, :, None]
     none = torch.zeros((), dtype=torch.int64, device=q.device)
     made = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         grad, queries, keys, values, out, weights, none, none, None, None, None, queries.shape[2], keys.shape[2], 0.0,
         causal, scale=scale,
     )  # fmt: skip
     d_q, d_k, d_v = (x[0].transpose(0, 1) for x in made)
-    return d_q[:n], d_k[:m], d_v[:m]
-
-
-def _by_cudnn(q: Tensor) -> bool:
-    return fast_blocks() and q.shape[2] <= WIDEST and q.shape[2] % 8 == 0
+    return d_q[: len(q)], d_k[: len(k)], d_v[: len(k)]
 
 
 def _padded(queries: list[Tensor], keys: list[Tensor], causal: bool) -> tuple[list[Tensor], list[Tensor]]:
