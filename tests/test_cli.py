@@ -64,6 +64,7 @@ def test_a_run_leaves_what_other_programs_rely_on(finished: Path) -> None:
     assert report["by_length"][0].keys() == {"multiple", "chunks", "accuracy", "low", "high", "n"}
     assert report["seconds"].keys() == {"total", "sft", "rollout", "update", "eval"}
     assert report["fidelity"] == 1.0
+    assert report["reward"] == {"first": steps[0]["reward/mean"], "last": steps[1]["reward/mean"]}
     assert report["trained_tokens"] > 0
     assert (finished / "report.md").read_text().count("| section | memory after it |") == 3
     for name in ("reward", "held_out", "by_length"):

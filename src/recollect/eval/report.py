@@ -31,8 +31,10 @@ def write_report(
     share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
     metric = cfg.trainer.best_metric
     known = progress.best is not None
+    rows = [r for r in run.metrics() if "reward/mean" in r]
     report = {
         "held_out": progress.held_out,
+        "reward": {"first": rows[0]["reward/mean"], "last": rows[-1]["reward/mean"]} if rows else None,
         "by_length": lengths,
         "seconds": {k: round(v, 2) for k, v in progress.seconds.items()},
         "trained_tokens": progress.trained_tokens,
@@ -48,19 +50,18 @@ def write_report(
         "file": f"{name}.md",
     }
     plots_of = run.path / "plots" if name == "report" else None
-    rows = [r for r in run.metrics() if "reward/mean" in r] if plots_of else []
     if plots_of and rows:
         plots.reward_curve(plots_of / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows])
     if plots_of and any(v is not None for v in progress.held_out.values()):
         plots.held_out_bars(plots_of / "held_out.png", progress.held_out)
     if plots_of and lengths:
         plots.length_curve(plots_of / "by_length.png", lengths, made_up(cfg).sections(cfg, 1))
-    write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, rewards=bool(rows), pictures=bool(plots_of)))
+    write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, pictures=bool(plots_of)))
     run.write_json(f"{name}.json", report)
     return report
 
 
-def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewards: bool, pictures: bool = True) -> str:
+def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictures: bool = True) -> str:
     """The report for people."""
     model = cfg.actor_rollout_ref.model.path
     out = [f"# {cfg.trainer.project_name} / {cfg.trainer.experiment_name}", ""]
@@ -78,8 +79,9 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
     if report["stopped"]:
         out += [f"Stopped early: {report['stopped']}.", ""]
     out += _validation(report["validation"])
-    if rewards:
-        out += ["## Reward", "", "![reward](plots/reward.png)", ""]
+    if report["reward"]:
+        out += ["## Reward", "", f"{sampled_reward(report)}.", ""]
+        out += ["![reward](plots/reward.png)", ""] if pictures else []
     if report["by_length"]:
         out += [
             "## By document length",
@@ -105,6 +107,12 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], rewar
         for group in shown:
             out += _trajectory(group)
     return "\n".join(out)
+
+
+def sampled_reward(report: Mapping[str, Any]) -> str:
+    """What attempts at training tasks earned at first and in the end; unlike held-out success it is never greedy."""
+    reward = report["reward"]
+    return f"mean reward of sampled attempts: {reward['first']:.3f} in the first step, {reward['last']:.3f} in the last"
 
 
 def _validation(row: Mapping[str, float]) -> list[str]:

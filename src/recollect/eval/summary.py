@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from recollect.console import Console
+from recollect.eval.report import sampled_reward
 from recollect.run import Run
 
 
@@ -24,6 +25,8 @@ def show_report(report: dict[str, Any], run: Run, console: Console) -> None:
         console.show(table)
     if report["by_length"]:
         console.show(length_table(report["by_length"]))
+    if report.get("reward"):
+        console.say(sampled_reward(report))
     seconds = report["seconds"]
     console.say(
         f"{seconds['total']:.0f} s in all: rollout {seconds['rollout']:.0f}, update {seconds['update']:.0f}, "
