@@ -204,6 +204,29 @@ def test_a_sampler_of_another_type_gets_merged_weights(small_model: Path) -> Non
     assert not torch.equal(moved, base["model.layers.0.mlp.up_proj.base_layer.weight"].bfloat16())
 
 
+def test_in_bfloat16_the_base_takes_half_the_memory_and_the_adapter_stays_exact(small_model: Path) -> None:
+    kinds = [f"actor_rollout_ref.{part}.dtype=bfloat16" for part in ("actor", "rollout")]
+    parts = build(config(str(small_model), *kinds), Optim(lr=1e-2), 10)
+    exact = build(config(str(small_model)), Optim(lr=1e-2), 10)
+    for name, p in parts.learner.model.named_parameters():
+        assert p.dtype == (torch.float32 if "lora_" in name else torch.bfloat16), name
+    gradients = []
+    for learner in (parts.learner, exact.learner):
+        learner.backward(batch_and_packs()[1], negative_logprob)
+        trained = [p.grad.flatten() for n, p in learner.model.named_parameters() if "lora_B" in n]
+        gradients.append(torch.cat(trained))
+    assert gradients[0].dtype == torch.float32
+    assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
+    base = {n: p.clone() for n, p in parts.learner.model.named_parameters() if "lora_" not in n}
+    updated(parts.learner)
+    mine = dict(parts.learner.model.named_parameters())
+    assert all(torch.equal(p, mine[n]) for n, p in base.items())
+    parts.sync(1)
+    expected = plain_copy(parts.learner.model, torch.bfloat16)
+    for (n, a), (_, b) in zip(parts.engine.model.named_parameters(), expected.named_parameters(), strict=True):
+        assert torch.equal(a, b), n
+
+
 def test_checkpoints_hold_the_adapter_resume_exactly_and_load_in_peft(tmp_path: Path, small_model: Path) -> None:
     import peft
     from transformers import AutoModelForCausalLM

@@ -62,6 +62,13 @@ def add_adapter(
     return model
 
 
+def halve_base(model: nn.Module) -> None:
+    """Keep what is not trained in bfloat16, half the memory; the adapter's weights stay float32."""
+    for name, parameter in model.named_parameters():
+        if not _is_adapter(name):
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+
 def _refuse_tied(model: Any, targets: Sequence[str]) -> None:
     head, words = model.get_output_embeddings(), model.get_input_embeddings()
     if head is None or head.weight is not words.weight:

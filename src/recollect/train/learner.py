@@ -59,7 +59,7 @@ class Learner:
             self.masters = Masters(model)
         elif half:
             to_half(model)
-        elif not self.half:
+        elif not self.half and not is_adapted(model):
             model.float()
         self.model = model
         focus(self.model)

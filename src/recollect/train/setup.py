@@ -19,7 +19,7 @@ from recollect.config import Critic as CriticConfig
 from recollect.data.prompts import CONVERSING, cut_text, too_many, window_problem
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
-from recollect.models.lora import add_adapter, copy_weights
+from recollect.models.lora import add_adapter, copy_weights, halve_base, is_adapted
 from recollect.models.share import is_shared, see_same, twin
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.policies.engine import Engine, make_engine
@@ -126,7 +126,10 @@ def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
     dtype, sampled = (pick_dtype(name, device) for name in (actor.dtype, cfg.actor_rollout_ref.rollout.dtype))
-    half = dtype == sampled == torch.bfloat16 and cfg.actor_rollout_ref.model.lora_rank == 0
+    half = dtype == sampled == torch.bfloat16
+    if half and is_adapted(model):
+        halve_base(model)
+        half = False
     offload, seed = actor.fsdp_config, cfg.trainer.seed
     learner = Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed, half=half)
     if worth_compiling(model):
