@@ -109,9 +109,13 @@ def test_memory_by_part(tokenizer: Any) -> None:
     assert (plain["actor"].weights, plain["actor"].moments) == (4 * count, 8 * count)
     assert parts("actor_rollout_ref.rollout.dtype=float32")["rollout"].weights == 0
     assert parts("actor_rollout_ref.rollout.dtype=bfloat16")["rollout"].weights == 2 * count
-    assert parts("actor_rollout_ref.actor.use_kl_loss=True")["reference"].weights == 4 * count
-    lora = parts("algorithm.use_kl_in_reward=True", "actor_rollout_ref.model.lora_rank=2")
-    assert lora["reference"].weights == 0
+    for kind, each in (("float32", 4), ("bfloat16", 2)):
+        kinds = [f"actor_rollout_ref.{part}.dtype={kind}" for part in ("actor", "rollout")]
+        assert parts("actor_rollout_ref.actor.use_kl_loss=True", *kinds)["reference"].weights == each * count
+        lora = parts("algorithm.use_kl_in_reward=True", "actor_rollout_ref.model.lora_rank=2", *kinds)
+        assert lora["reference"].weights == 0
+        adapter = lora["actor"].gradients
+        assert lora["actor"].weights == each * count + adapter
     assert lora["actor"].moments < plain["actor"].moments / 10
     assert parts("algorithm.adv_estimator=gae")["critic"].total >= 16 * count
     assert parts("algorithm.adv_estimator=gae", "critic.model.share_actor=True")["critic"].total == 0

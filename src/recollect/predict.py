@@ -21,7 +21,7 @@ from recollect.train.device import pick_device, pick_dtype
 from recollect.types import Message, Task
 
 LOOKED_AT = 16  # tasks whose tokens are counted
-FLOAT = 4  # bytes of a weight, a gradient and a moment in the learner
+FLOAT, HALF = 4, 2  # bytes of a weight, a gradient or a moment
 
 
 @dataclass(frozen=True)
@@ -139,16 +139,20 @@ def memory(cfg: Config, made: Tokens) -> list[Need]:
     device = pick_device(cfg.trainer.device)
     rank = policy.model.lora_rank
     actor = shape(path, rank, policy.model.target_modules)
-    needs = [_trained("actor", f"{path}, float32 on {device}" + (f", LoRA rank {rank}" if rank else ""), actor)]
     dtype = pick_dtype(policy.rollout.dtype, device)
+    half = dtype == pick_dtype(policy.actor.dtype, device) == torch.bfloat16
+    base = HALF if half and rank else FLOAT
+    kind = "bfloat16" if base == HALF else "float32"
+    needs = [_trained("actor", f"{path}, {kind} on {device}" + (f", LoRA rank {rank}" if rank else ""), actor, base)]
     copied = 0 if dtype == torch.float32 else actor.parameters * dtype.itemsize
     rows = min(policy.rollout.max_num_seqs, cfg.data.train_batch_size * policy.rollout.n)
     held = rows * made.longest + min(policy.rollout.prefix_cache_tokens, made.per_step(cfg)["prompt"])
     what = f"{'a copy' if copied else 'the weights'} of the actor, {str(dtype).removeprefix('torch.')} on {device}"
+    what += ", which the actor computes with too" if half and not rank else ""
     needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
     if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
         frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
-        needs.append(Need("reference", frozen, 0 if rank else actor.parameters * FLOAT))
+        needs.append(Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half else FLOAT)))
     if cfg.algorithm.adv_estimator == "gae":
         needs.append(_critic(cfg, device))
     return needs
@@ -162,7 +166,7 @@ def _critic(cfg: Config, device: str) -> Need:
     return _trained("critic", f"{model.path}, float32 on {device}, with a value head", found)
 
 
-def _trained(part: str, bound_to: str, found: Shape) -> Need:
+def _trained(part: str, bound_to: str, found: Shape, base: int = FLOAT) -> Need:
     trained = found.adapter or found.parameters
-    weights = (found.parameters + found.adapter) * FLOAT
+    weights = found.parameters * base + found.adapter * FLOAT
     return Need(part, bound_to, weights, trained * FLOAT, trained * 2 * FLOAT)
