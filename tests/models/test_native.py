@@ -22,7 +22,7 @@ from recollect.train import forward
 
 pytestmark = pytest.mark.skipif(not blocks.able(torch.empty(0)), reason="there is no compiler here")
 SIZES: dict[str, Any] = {
-    "vocab_size": 100,
+    "vocab_size": 112,
     "hidden_size": 64,
     "intermediate_size": 80,
     "num_hidden_layers": 2,

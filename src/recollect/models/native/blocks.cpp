@@ -1,9 +1,7 @@
 // Small parts of a model and their gradients, in one pass each; blocks.py calls them. Sizes `dim` are multiples of 16.
-#include "vectors.h"
+#include "rows.h"
 
 #include <omp.h>
-
-const int WIDEST = 512;  // numbers of an attention head, at most (mirrored in blocks.py)
 
 // Sums over rows, in an order that depends on the number of threads alone
 struct Sums {
@@ -20,29 +18,7 @@ struct Sums {
   }
 };
 
-// ---- norms: x / rms(x) * weight; `late`: the weight is 1 + weight and the rounding comes after it ----
-
-template <class T>
-static inline float inverse_rms(const T* x, int64_t dim, float eps) {
-  Floats squares = {};
-  for (int64_t d = 0; d < dim; d += LANES) squares += load(x + d) * load(x + d);
-  return 1 / sqrtf(sum(squares) / dim + eps);
-}
-
-template <class T, class Out>
-static inline void norm_row(const T* x, const T* weight, Out* out, int64_t dim, float eps, int64_t late) {
-  const float factor = inverse_rms(x, dim, eps);
-  for (int64_t d = 0; d < dim; d += LANES) {
-    Floats y = load(x + d) * factor;
-    if (late) {
-      store(out + d, y * (load(weight + d) + 1.0f));
-    } else {
-      T rounded[LANES];
-      store(rounded, y);
-      store(out + d, load(rounded) * load(weight + d));
-    }
-  }
-}
+// ---- norms ----
 
 template <class T, class G>
 static inline void norm_row_back(
@@ -78,20 +54,10 @@ static void norm_back(
 
 // ---- gates: silu(gate) * up, of rows [gate, up] ----
 
-static inline Floats sigmoid(Floats x) {
-  Floats e = exponential(x < 0.0f ? x : -x);
-  return (x < 0.0f ? e : (Floats){} + 1.0f) / (e + 1.0f);
-}
-
 template <class T>
 static void gated(const T* both, T* out, int64_t rows, int64_t dim) {
 #pragma omp parallel for if (rows * dim > 1 << 14)
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t d = 0; d < dim; d += LANES) {
-      const T* from = both + 2 * r * dim + d;
-      Floats x = load(from);
-      store(out + r * dim + d, x * sigmoid(x) * load(from + dim));
-    }
+  for (int64_t r = 0; r < rows; r++) gated_row(both + 2 * r * dim, out + r * dim, dim);
 }
 
 template <class T>
@@ -119,7 +85,7 @@ struct Heads {  // mirrored in blocks.py
 
 template <class T>
 static void heads(const Heads& job) {
-  const int64_t dim = job.dim, half = dim / 2, all = job.heads + 2 * job.kv;
+  const int64_t dim = job.dim, all = job.heads + 2 * job.kv;
 #pragma omp parallel for if (job.tokens * all * dim > 1 << 14)
   for (int64_t i = 0; i < job.tokens; i++) {
     const T *cos = (const T*)job.cos + i * dim, *sin = (const T*)job.sin + i * dim;
@@ -127,16 +93,7 @@ static void heads(const Heads& job) {
       const bool query = h < job.heads;
       const T *from = (const T*)job.x + (i * all + h) * dim, *weight = (const T*)(query ? job.q_weight : job.k_weight);
       T* to = query ? (T*)job.q + (i * job.heads + h) * dim : (T*)job.k + (i * job.kv + h - job.heads) * dim;
-      float y[WIDEST];
-      if (weight)
-        norm_row(from, weight, y, dim, job.eps, job.late);
-      else
-        for (int64_t d = 0; d < dim; d += LANES) store(y + d, load(from + d));
-      for (int64_t d = 0; d < half; d += LANES) {
-        Floats a = load(y + d), b = load(y + half + d);
-        store(to + d, a * load(cos + d) - b * load(sin + d));
-        store(to + half + d, b * load(cos + half + d) + a * load(sin + half + d));
-      }
+      head_row(from, weight, cos, sin, to, dim, job.eps, job.late);
     }
     const T* values = (const T*)job.x + (i * all + job.heads + job.kv) * dim;
     memcpy((T*)job.v + i * job.kv * dim, values, job.kv * dim * sizeof(T));

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-fopenmp")
-HEADER = Path(__file__).with_name("vectors.h")
+HEADERS = Path(__file__).parent
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _KINDS = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "f": ctypes.c_float}
 
@@ -49,12 +49,13 @@ def _library(source: Path) -> ctypes.CDLL | None:
 def _compiled(source: Path, compiler: str) -> Path:
     """The library's file, made unless an equal one was made before on an equal machine."""
     openmp = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)  # share torch's threads
-    key = [source.read_text(), HEADER.read_text(), *FLAGS, compiler, str(openmp), _processor()]
+    headers = sorted({*HEADERS.glob("*.h"), *source.parent.glob("*.h")})
+    key = [*(p.read_text() for p in (source, *headers)), *FLAGS, compiler, str(openmp), _processor()]
     target = _folder() / f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode()).hexdigest()[:16]}.so"
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=target.parent) as work:
             run = functools.partial(subprocess.run, check=True, capture_output=True, timeout=60, cwd=work)
-            run([compiler, *FLAGS, "-c", str(source), "-o", "made.o"])
+            run([compiler, *FLAGS, f"-I{HEADERS}", "-c", str(source), "-o", "made.o"])
             run([compiler, "-shared", "made.o", "-o", "made.so", str(openmp) if openmp else "-fopenmp"])
             (Path(work) / "made.so").replace(target)
     return target

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.models.attention import active, using
-from recollect.models.native.blocks import LANES, WIDEST, Heads, Norm, able, gated
+from recollect.models.native.blocks import LANES, WIDEST, Heads, able, gated
+from recollect.models.native.blocks import Norm as Kind
 
 
 def replace_modules(model: nn.Module) -> None:
     """Let the norms, gated MLPs and attentions of a model on a CPU use compiled functions."""
-    for kinds in ((_Norm, _LateNorm, _Gated), (_Attention,)):  # an attention has norms inside
+    for kinds in ((Norm, LateNorm, Gated), (Attention,)):  # an attention has norms inside
         for module in model.modules():
             for kind in kinds:
                 if kind.fits(module) and not isinstance(module, _Compiled) and _equal(module, kind):
@@ -63,7 +64,7 @@ def _linear(module: nn.Module, *names: str) -> bool:
     return all(type(p) is nn.Linear for p in parts) and len({p.bias is None for p in parts}) == 1  # type: ignore[union-attr]
 
 
-class _Norm(_Compiled):
+class Norm(_Compiled):
     late = 0
 
     @staticmethod
@@ -76,8 +77,8 @@ class _Norm(_Compiled):
         return module(torch.randn(5, len(module.weight)))
 
     @property
-    def kind(self: Any) -> Norm:
-        return Norm(float(self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps), self.late)
+    def kind(self: Any) -> Kind:
+        return Kind(float(self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps), self.late)
 
     def forward(self: Any, x: Tensor) -> Tensor:
         if x.dtype != self.weight.dtype or not able(x, x.shape[-1]):
@@ -85,11 +86,11 @@ class _Norm(_Compiled):
         return self.kind(x, self.weight)
 
 
-class _LateNorm(_Norm):
+class LateNorm(Norm):
     late = 1
 
 
-class _Gated(_Compiled):
+class Gated(_Compiled):
     siblings = ("gate_proj", "up_proj")
 
     @staticmethod
@@ -106,7 +107,7 @@ class _Gated(_Compiled):
         return self.down_proj(gated(self.project(x)))
 
 
-class _Attention(_Compiled):
+class Attention(_Compiled):
     siblings = ("q_proj", "k_proj", "v_proj")
 
     @staticmethod
@@ -127,9 +128,18 @@ class _Attention(_Compiled):
         return [*seen.asked, out[0]]
 
     @property
+    def head_norms(self: Any) -> tuple[Any, Any]:
+        """The norms of queries and keys, if there are any."""
+        return getattr(self, "q_norm", None), getattr(self, "k_norm", None)
+
+    @property
+    def window(self: Any) -> int | None:
+        return getattr(self, "sliding_window", getattr(self.config, "sliding_window", None))
+
+    @property
     def heads(self: Any) -> Heads:
         """How this module's heads are made."""
-        norm = getattr(self, "q_norm", None)
+        norm, _ = self.head_norms
         heads, kv = (p.out_features // self.head_dim for p in (self.q_proj, self.k_proj))
         return Heads(heads, kv, self.head_dim, None if norm is None else norm.kind)
 
@@ -137,7 +147,7 @@ class _Attention(_Compiled):
         self: Any, hidden_states: Tensor, position_embeddings: Any = None, attention_mask: Any = None, **more: Any
     ) -> tuple[Tensor, None]:
         x, plan = hidden_states, active()
-        weights = [getattr(getattr(self, n, None), "weight", None) for n in ("q_norm", "k_norm")]
+        weights = [None if n is None else n.weight for n in self.head_norms]
         kinds = {t.dtype for t in (x, self.q_proj.weight, *position_embeddings, *weights) if t is not None}
         if (
             plan is None
@@ -150,8 +160,7 @@ class _Attention(_Compiled):
             return super().forward(x, position_embeddings, attention_mask, **more)  # type: ignore[misc]
         cos, sin = (t[0].contiguous() for t in position_embeddings)
         q, k, v = (t.transpose(0, 1) for t in self.heads(self.project(x[0]), cos, sin, *weights))
-        window = getattr(self, "sliding_window", getattr(self.config, "sliding_window", None))
-        out = plan.attend(int(self.layer_idx), q, k, v, self.scaling, window, None)
+        out = plan.attend(int(self.layer_idx), q, k, v, self.scaling, self.window, None)
         return self.o_proj(out.reshape(*x.shape[:2], -1)), None
 
 

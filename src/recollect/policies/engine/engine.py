@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recollect.models.attention import focus, using
 from recollect.models.native.modules import replace_modules
+from recollect.policies.engine.decode import Decoder
 from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Queries, kernel
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
@@ -67,6 +68,7 @@ class Engine:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
         self.kernel = kernel(model.dtype, self.device)
+        self.decoder = Decoder.of(model)
         self.stack = Stack(self.cache)
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
@@ -125,6 +127,8 @@ class Engine:
         self.scheduler.prefixes.clear()
         self.scheduler.reading.clear()
         self.stack = Stack(self.cache)
+        if self.decoder is not None:
+            self.decoder.stale = True
 
     @property
     def busy(self) -> bool:
@@ -250,6 +254,9 @@ class Engine:
     def _model(
         self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, parts: list[tuple[Part, int]]
     ) -> Tensor:
+        part = parts[0][0]
+        if self.decoder is not None and len(parts) == 1 and isinstance(part, CompiledRows) and part.decoding:
+            return self.decoder(self._tensor(tokens), self._tensor(positions), part)
         kept = self._tensor(keep.astype(np.int64))
         with using(StepPlan(parts, self.cache.layers, kept)):
             out = self.model(

@@ -132,8 +132,17 @@ class CompiledRows(_Compiled):
         row: np.ndarray,
     ) -> None:
         """``spot`` and ``row`` are for each new token: own tokens before it, and its row."""
+        self.decoding = queries is last  # each of these rows has one new token
         store = {"slot": row + first, "spot": spot}
         super().__init__(function, cache, *(store | self._fields(q, first, spot) for q in (queries, last)))
+
+    def bind(self, layers: Any, room: tuple[Tensor, ...]) -> None:
+        """Have a compiled forward pass (decode.py) attend with these rows, each with one new token."""
+        job, _ = self.jobs[0]
+        job.heads = room[0].shape[1]
+        job.q, job.k, job.v, job.out = (t.data_ptr() for t in room)
+        for i, (keys, values) in enumerate(zip(self.cache.keys, self.cache.values, strict=True)):
+            layers[i].keys, layers[i].values = keys.data_ptr(), values.data_ptr()
 
     def _fields(self, q: Queries, first: int, spot: np.ndarray) -> dict[str, Any]:
         seen = {"row": q.row + first, "own": spot[q.place] + 1, "shared": q.shared}
