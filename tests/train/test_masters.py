@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.algos.batch import Batch
+from recollect.compose import compose
 from recollect.config import Offload, Optim
 from recollect.models.share import is_shared, see_same, twin
 from recollect.train.learner import Learner, reference_of
 from recollect.train.recompute import layers_to_recompute
+from recollect.train.setup import build
 from recollect.train.weights import read_weights
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import make_pair
@@ -183,3 +185,28 @@ def test_as_few_layers_recompute_as_memory_asks_for(layers: int, kept: int, shar
     assert 0 <= count <= layers
     assert used(count) <= free or count == layers
     assert count == 0 or used(count - 1) > free
+
+
+def test_a_second_learner_over_the_same_weights_leaves_them_shared(small_model: Path) -> None:
+    """As SFT before RL: what it teaches is what the engine samples with."""
+    kinds = [f"actor_rollout_ref.{part}.dtype=bfloat16" for part in ("actor", "rollout")]
+    cfg = compose("needle", [f"actor_rollout_ref.model.path={small_model}", "trainer.device=cpu", *kinds])
+    parts = build(cfg, Optim(), 10)
+    assert parts.learner.half
+    before = {n: p.clone() for n, p in parts.engine.model.named_parameters()}
+    teacher = Learner(parts.learner.model, Optim(lr=1e-2), 10, torch.bfloat16, owner=parts.learner)
+    update(teacher)
+    parts.sync(1)
+    assert is_shared(parts.learner.model, parts.engine.model)
+    mine = dict(parts.learner.model.named_parameters())
+    for name, p in parts.engine.model.named_parameters():
+        assert torch.equal(p, mine[name]), name
+        assert not torch.equal(p, before[name]), name
+
+
+def test_weights_that_share_a_part_only_are_not_shared() -> None:
+    model = make_pair("Qwen3")[1]
+    other = twin(model)
+    assert is_shared(model, other)
+    list(other.parameters())[-1].data = list(other.parameters())[-1].data.clone()
+    assert not is_shared(model, other)

@@ -25,4 +25,5 @@ def see_same(model: nn.Module, source: nn.Module) -> None:
 
 def is_shared(model: nn.Module, other: nn.Module) -> bool:
     """True when two models are one, or see the same memory."""
-    return next(model.parameters()).data_ptr() == next(other.parameters()).data_ptr()
+    pairs = zip(model.parameters(), other.parameters(), strict=False)
+    return all(mine.data_ptr() == theirs.data_ptr() for mine, theirs in pairs)

@@ -64,7 +64,7 @@ class Learner:
         self.model = model
         focus(self.model)
         self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and owner is None:  # an owner has done it, and weights may be shared since
             replace_modules(model)
         self.dtype = dtype
         self.optim = optim
