@@ -50,6 +50,31 @@ def test_when_it_validates(tmp_path: Path, small_model: Path) -> None:
     ]
 
 
+SFT = ["sft.data=expert", "sft.steps=6", "sft.batch_size=4", "sft.optim.lr=1e-2"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("before", [[], SFT], ids=["alone", "after SFT"])
+def test_the_sampler_is_the_policy_that_is_trained(
+    dtype: str, before: list[str], tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = [f"actor_rollout_ref.{part}.dtype={dtype}" for part in ("actor", "rollout")]
+    fit(tmp_path / "run", small_model, *kinds, *before)
+    drift = [r["actor/logprob_drift"] for r in rows(tmp_path / "run") if "actor/logprob_drift" in r]
+    assert len(drift) == 4
+    assert max(drift) < (1e-4 if dtype == "float32" else 0.1)
+    assert "differ" not in capsys.readouterr().err
+
+
+def test_a_sampler_that_is_not_is_told(
+    tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.train.setup.is_shared", lambda model, other: True)  # weights never reach the engine
+    kinds = ["actor_rollout_ref.actor.dtype=float32", "actor_rollout_ref.rollout.dtype=bfloat16"]
+    fit(tmp_path / "run", small_model, *kinds, *SFT, "sft.steps=30")
+    assert capsys.readouterr().err.count("differ by") == 1
+
+
 def test_validation_does_not_depend_on_its_batches(tmp_path: Path, small_model: Path) -> None:
     sampled = ["actor_rollout_ref.rollout.val_kwargs.n=2", "actor_rollout_ref.rollout.val_kwargs.do_sample=true"]
     only = ["trainer.val_only=true", *sampled]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from recollect.config import Config
@@ -31,6 +32,8 @@ from recollect.train.setup import Parts, build, build_critic
 from recollect.train.sft import Supervised
 from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, validate
 from recollect.types import BadInput
+
+DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
 
 
 class Fit:
@@ -152,6 +155,7 @@ class Fit:
         with self.console.progress("RL step", total, progress.step) as advance:
             while progress.step < total and not progress.stopped:
                 row = self._step()
+                self._compare(row)
                 rewards.append(row["reward/mean"])
                 advance(
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
@@ -168,6 +172,15 @@ class Fit:
                     raise Interrupted
         if progress.stopped:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
+
+    def _compare(self, row: Mapping[str, float]) -> None:
+        """Say so when the sampler and the learner are not one policy: nothing that is learnt then can be trusted."""
+        drift = row.get("actor/logprob_drift", 0.0)
+        if self.offline is None and row["step"] == 1 and not drift <= DRIFT:
+            self.console.warn(
+                f"log-probabilities differ by {drift:.2f} on average between sampling and training "
+                "(actor/logprob_drift): try float32 for actor_rollout_ref.rollout.dtype and .actor.dtype"
+            )
 
     def _step(self) -> dict[str, float]:
         """A step of RL; when an endpoint is gone for good, the run is saved as it was before the step."""
