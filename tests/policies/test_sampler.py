@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from recollect.policies.engine import sampler
 from recollect.policies.engine.sampler import FEW, _draw, _draw_from_many, sample
 
 
@@ -25,3 +27,22 @@ def test_a_certain_token_is_drawn_wherever_it_is() -> None:
         ids, logprobs = sample(logits, ones, ones.double(), torch.zeros(3, dtype=torch.int64), noise, True, False)
         assert ids.tolist() == [place] * 3
         assert logprobs.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [1, 5, 16, 599])
+def test_compiled_drawing_gives_the_same_ids(
+    dtype: torch.dtype, vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(64, vocabulary, generator=generator)).to(dtype)
+    uniforms = torch.rand(64, generator=generator, dtype=torch.float64)
+    uniforms[:2] = torch.tensor([1e-16, 1 - 1e-16], dtype=torch.float64)
+    temperature = torch.rand(64, generator=generator) + 0.3
+    temperature[10:20] = 0.0
+    given = logits, temperature, torch.ones(64).double(), torch.zeros(64, dtype=torch.int64), uniforms, True, True
+    ids, logprobs = sample(*given)
+    monkeypatch.setattr(sampler, "able", lambda *args: False)
+    expected, wanted = sample(*given)
+    assert torch.equal(ids, expected)
+    torch.testing.assert_close(logprobs, wanted, atol=1e-5, rtol=1e-5)

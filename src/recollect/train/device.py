@@ -8,7 +8,7 @@ import torch
 
 from recollect.types import BadInput
 
-THREADED_FROM = 16_000_000  # parameters; below this one thread beats several, which wait for each other
+THREADED_FROM = 1_000_000  # parameters; below this one thread beats several, which wait for each other
 
 
 def pick_device(name: str) -> str:

@@ -277,6 +277,48 @@ static void figures_back(
   }
 }
 
+// ---- sampling: of each row of logits the first id at which the cumulative distribution reaches a number in (0, 1) ----
+
+template <class T>
+static void draw(
+    const T* logits, const float* temperature, const double* uniform, int64_t* id, float* logprob, int64_t rows,
+    int64_t m) {
+#pragma omp parallel if (rows * m > 1 << 16)
+  {
+    float* y = (float*)malloc((m + LANES) * sizeof(float));
+#pragma omp for
+    for (int64_t r = 0; r < rows; r++) {
+      const T* x = logits + r * m;
+      const bool greedy = temperature[r] <= 0;
+      const float divisor = greedy ? 1.0f : temperature[r];
+      Floats top = (Floats){} + UNSEEN;
+      for (int64_t t = 0; t < m; t += LANES) {
+        Floats z = load_some(x + t, m - t) / divisor;
+        for (int i = m - t < LANES ? m - t : LANES; i < LANES; i++) z[i] = UNSEEN;
+        store(y + t, z);
+        top = z > top ? z : top;
+      }
+      const float most = largest(top);
+      double total = 0, reached = 0;
+      for (int64_t t = 0; t < m; t += LANES) {
+        Floats e = exponential(load(y + t) - most);
+        store(y + t, e);
+        for (int i = 0; i < LANES; i++) total += e[i];  // in order, as below: the end is reached
+      }
+      const double goal = uniform[r] * total;
+      int64_t at = 0;
+      if (greedy)
+        while (at < m - 1 && number(x[at]) < most) at++;
+      else
+        for (; at < m - 1; at++)
+          if ((reached += y[at]) >= goal) break;
+      id[r] = at;
+      logprob[r] = number(x[at]) / divisor - most - logf(total);
+    }
+    free(y);
+  }
+}
+
 #define EXPORT(f)                                       \
   extern "C" void* const f##_float32 = (void*)&f<float>; \
   extern "C" void* const f##_bfloat16 = (void*)&f<bfloat16>;
@@ -293,3 +335,4 @@ EXPORT(weigh)
 EXPORT(weigh_back)
 EXPORT(figures)
 EXPORT(figures_back)
+EXPORT(draw)

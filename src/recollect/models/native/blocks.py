@@ -33,6 +33,7 @@ _ARGUMENTS = {
     "weigh_back": "ppiif",
     "figures": "pppiif",
     "figures_back": "ppppppiif",
+    "draw": "pppppii",
 }
 
 
@@ -201,6 +202,14 @@ class _Figures(Function):
         to, grads = torch.empty_like(logits), (logprob.contiguous(), entropy.contiguous())
         _run("figures_back", logits, logits, targets, found, *grads, to, *logits.shape, ctx.factor)
         return to, None, None
+
+
+def draw(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """[rows] ids sampled at one number in (0, 1) each (temperature 0: greedy), and their log-probabilities."""
+    logits, temperature, uniforms = logits.contiguous(), temperature.float(), uniforms.double()
+    ids, logprobs = torch.empty(len(logits), dtype=torch.int64), torch.empty(len(logits))
+    _run("draw", logits, logits, temperature, uniforms, ids, logprobs, *logits.shape)
+    return ids, logprobs
 
 
 # ---- attention within segments ----

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from recollect.models.native.blocks import able, draw
+
 FEW = 8192  # ids of a vocabulary that is summed up in one go
 BLOCK = 256  # ids of a larger one that are summed up together
 
@@ -23,6 +25,8 @@ def sample(
     Sampling inverts the cumulative distribution at one uniform number per row. ``plain`` promises that no row uses
     top-p or top-k, which saves the sort; without ``some_greedy`` no row has temperature 0.
     """
+    if plain and able(logits):
+        return draw(logits, temperature, uniforms)
     greedy = temperature <= 0
     scaled = logits.float() / torch.where(greedy, 1.0, temperature).unsqueeze(-1)
     logprobs = torch.log_softmax(scaled, -1)
