@@ -107,6 +107,8 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "trainer.val_only=True data.train_files=[a.json]": "nothing to validate on",
     "trainer.total_epochs=0": "must be positive",
     "trainer.save_freq=-2": "must be -1 or more",
+    "data.needle.drill=-1": "data.needle.drill=-1 must not be negative",
+    "data.needle.chained=1.5": "data.needle.chained=1.5",
     "trainer.test_freq=-2": "must be -1 or more",
     "trainer.nnodes=2": "trainer.nnodes=2 needs several GPUs",
     "trainer.n_gpus_per_node=8": "trainer.n_gpus_per_node=8 needs several GPUs",

@@ -165,8 +165,10 @@ def _ledger(cfg: Config) -> Problems:
 def _needle(cfg: Config) -> Problems:
     needle = cfg.data.needle
     yield from _positive(needle, "data.needle", "chunks start_chunks")
-    for name in ("similar", "val_similar", "recall"):
+    for name in ("similar", "val_similar", "recall", "chained", "memory_first"):
         yield from _share(f"data.needle.{name}", getattr(needle, name))
+    if needle.drill < 0:
+        yield f"data.needle.drill={needle.drill} must not be negative"
     if needle.facts_per_chunk < needle.hops:
         yield f"data.needle.facts_per_chunk={needle.facts_per_chunk} must be at least {needle.hops}"
     if needle.hops not in (1, 2):

@@ -16,7 +16,10 @@ class Needle:
     val_similar: float = 0.15  # the same share in held-out documents
     start_chunks: int = 4  # documents grow from this many sections …
     grow_steps: int = 0  # … to `chunks` over this many steps (0: no curriculum)
+    drill: int = 0  # first updates of sft.data=skill that are look-up exercises, for models made from nothing
     recall: float = 0.0  # share of the skill teacher's examples that repeat a whole section in another order
+    chained: float = 0.25  # share of the skill teacher's other examples about two chained facts
+    memory_first: float = 0.2  # share of the skill teacher's examples in the layout memory_first
 
 
 @dataclass

@@ -123,7 +123,13 @@ class Demonstration:
 
 
 def skill_stream(
-    seed: int, shape: NeedleShape, mix: PolicyMix, split: Split = "train", hard: float = 0.3, recall: float = 0.0
+    seed: int,
+    shape: NeedleShape,
+    mix: PolicyMix,
+    split: Split = "train",
+    hard: float = 0.3,
+    recall: float = 0.0,
+    chained: float = 0.25,
 ) -> Iterator[Demonstration]:
     """Endless single-turn examples that teach the skill (read, find, copy, format) but a poor memory policy.
 
@@ -136,7 +142,7 @@ def skill_stream(
         if recall and rng.random() < recall:
             yield _recall(rng, facts, split)
             continue
-        hops = 2 if rng.random() < 0.25 else 1
+        hops = 2 if rng.random() < chained else 1
         yield _skill(rng, NeedleShape(1, facts, hops, hard), mix, split)
 
 

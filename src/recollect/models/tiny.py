@@ -169,7 +169,7 @@ class Scratch:
 
 SCRATCH = {
     "scratch": Scratch(),
-    "scratch_small": Scratch(128, 4, 2),
+    "scratch_small": Scratch(128, 2, 4),
     "scratch_tools": Scratch(128, 3, 2, tools=True),
 }
 

@@ -122,6 +122,7 @@ class Fit:
                 cfg.sft.steps,
                 self.parts.learner.dtype,
                 actor.grad_clip,
+                self.parts.learner.threads,
                 owner=self.parts.learner,
             )
             batches = imitation(cfg, self.offline, self.parts.renderer) if self.offline is not None else None

@@ -5,6 +5,7 @@ Batch b depends on (seed, b) alone, so any number of workers can prepare them an
 
 from __future__ import annotations
 
+import random
 from itertools import islice
 from typing import Any
 
@@ -15,8 +16,11 @@ from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.data.drill import make_drill
 from recollect.data.needle import Demonstration, NeedleShape, PolicyMix, skill_stream
 from recollect.types import Message
+
+Tokens = list[tuple[int, bool]]  # a sequence: each id, and whether it is trained
 
 
 def demonstration_text(demo: Demonstration, style: str, layout: str) -> str:
@@ -38,18 +42,36 @@ class SkillBatches:
     def __getitem__(self, index: int) -> Packed:
         if index >= len(self):
             raise IndexError(index)
-        limits, needle = self.cfg.recurrent.memory.config, self.cfg.data.needle
-        shape = NeedleShape(facts_per_chunk=needle.facts_per_chunk)
-        seed = self.cfg.trainer.seed * 1_000_003 + index
-        stream = skill_stream(seed, shape, PolicyMix(), recall=needle.recall)
-        demos = list(islice(stream, self.cfg.sft.batch_size))
-        sequences, masks = [], []
-        stop = self.renderer.end_id
-        for i, demo in enumerate(demos):
-            layout = "memory_first" if i % 5 == 0 else "chunk_first"  # so that both can be trained from the base
-            prompt = self.renderer.prompt([Message("user", demonstration_text(demo, limits.style, layout))])
-            response = [*self.renderer.encode(demo.response), stop]
-            sequences.append(np.array(prompt + response))
-            masks.append(np.arange(len(sequences[-1])) >= len(prompt))
+        made = self._drills(index) if index < self.cfg.data.needle.drill else self._examples(index)
+        sequences = [np.array([t for t, _ in tokens]) for tokens in made]
+        masks = [np.array([trained for _, trained in tokens]) for tokens in made]
         offsets = np.concatenate([[0], np.cumsum([m.sum() for m in masks])])[:-1]
         return pack([build_tree([i], [s]) for i, s in enumerate(sequences)], masks, offsets.tolist())
+
+    def _seed(self, index: int) -> int:
+        return self.cfg.trainer.seed * 1_000_003 + index
+
+    def _examples(self, index: int) -> list[Tokens]:
+        """What the skill's teacher does: its whole response is trained."""
+        limits, needle = self.cfg.recurrent.memory.config, self.cfg.data.needle
+        shape = NeedleShape(facts_per_chunk=needle.facts_per_chunk)
+        stream = skill_stream(self._seed(index), shape, PolicyMix(), recall=needle.recall, chained=needle.chained)
+        out = []
+        for i, demo in enumerate(islice(stream, self.cfg.sft.batch_size)):
+            other = int((i + 1) * needle.memory_first) > int(i * needle.memory_first)
+            text = demonstration_text(demo, limits.style, "memory_first" if other else "chunk_first")
+            prompt = self.renderer.prompt([Message("user", text)])
+            response = [*self.renderer.encode(demo.response), self.renderer.end_id]
+            out.append([(t, False) for t in prompt] + [(t, True) for t in response])
+        return out
+
+    def _drills(self, index: int) -> list[Tokens]:
+        """Look-up exercises: only what can be looked up is trained."""
+        rng = random.Random(f"drill:{self._seed(index)}")
+        done = index / self.cfg.data.needle.drill
+        out = []
+        for drill in (make_drill(rng, done) for _ in range(self.cfg.sft.batch_size)):
+            prompt = self.renderer.prompt([Message("user", "".join(drill.given))])
+            asked = [(t, trained) for piece, trained in drill.asked for t in self.renderer.encode(piece)]
+            out.append([(t, False) for t in prompt] + asked)
+        return out
