@@ -47,6 +47,18 @@ def flat(work: Learner) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_gradients_of_a_token_in_many_places_are_all_counted(device: str) -> None:
+    work = learner(device, True)
+    assert work.masters is not None
+    ids = torch.full((4000,), 7, device=device)
+    work.model.get_input_embeddings()(ids).sum().backward()
+    work.masters.hand_over()
+    gradient = work.masters.weights["model.embed_tokens.weight"].grad
+    assert gradient is not None
+    assert gradient[7, 0] == pytest.approx(4000, rel=0.01)  # a sum in bfloat16 stops at 256
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_training_with_masters_is_close_to_training_in_float32(device: str) -> None:
     half, whole = learner(device, True), learner(device, False)
     start = flat(whole)

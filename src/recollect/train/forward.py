@@ -56,7 +56,11 @@ class Statistics(NamedTuple):
 
 def predict(model: Any, packed: Packed) -> Prediction:
     """Run the body over a micro-batch."""
-    hidden = hidden_states(model, packed)[packed.parents]
+    hidden = hidden_states(model, packed)
+    if hidden.is_cuda:
+        hidden = hidden[packed.parents]
+    else:  # where several targets follow one node its gradients are added up, which is to be in float32
+        hidden = hidden.float()[packed.parents].to(hidden.dtype)
     return Prediction(hidden, model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None))
 
 

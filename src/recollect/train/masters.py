@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.train.offload import to_host
@@ -20,6 +21,15 @@ def to_half(model: nn.Module) -> None:
         parameter.data = parameter.data.to(torch.bfloat16)
 
 
+class _Embedding(nn.Embedding):
+    """Adds up the gradients of a token's places in float32; on CPUs torch does so in bfloat16, and loses most of them."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.weight.is_cuda or not torch.is_grad_enabled():
+            return super().forward(ids)
+        return F.embedding(ids, self.weight.float(), self.padding_idx).to(self.weight.dtype)
+
+
 class Masters:
     """The float32 weight of every trainable parameter of a model that is turned into bfloat16."""
 
@@ -27,6 +37,9 @@ class Masters:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.weights = {name: nn.Parameter(p.detach().float()) for name, p in named}
         to_half(model)
+        for module in model.modules():
+            if type(module) is nn.Embedding and module.max_norm is None:
+                module.__class__ = _Embedding
         self.computed = dict(named)
         self._of = {id(p): self.weights[name] for name, p in named}
         self._gradients: dict[str, Tensor] = {}
