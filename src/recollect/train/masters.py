@@ -22,7 +22,7 @@ def to_half(model: nn.Module) -> None:
 
 
 class _Embedding(nn.Embedding):
-    """Adds up the gradients of a token's places in float32; on CPUs torch does so in bfloat16, and loses most of them."""
+    """Adds up the gradients of a token's places in float32; on CPUs torch does so in bfloat16, losing most."""
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.weight.is_cuda or not torch.is_grad_enabled():
