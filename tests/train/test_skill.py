@@ -9,6 +9,8 @@ import pytest
 from recollect.compose import compose
 from recollect.data.names import split_of
 from recollect.models.tiny import build_tokenizer
+from recollect.train.setup import build
+from recollect.train.sft.loss import token_losses
 from recollect.train.skill import SkillBatches
 
 
@@ -63,3 +65,22 @@ def test_what_the_teacher_shows_is_never_held_out(tokenizer: Any) -> None:
     values = {w for w in words if w.isdigit() and len(w) == 3}
     assert values
     assert {split_of(v) for v in values} == {"train"}
+
+
+@pytest.mark.slow
+def test_a_random_model_learns_to_look_up(tokenizer: Any) -> None:
+    cfg = compose("needle", ["model=scratch", "sft.batch_size=48", "trainer.seed=1"])
+    made = SkillBatches(cfg, tokenizer)
+    learner = build(cfg, cfg.sft.optim, cfg.sft.steps).learner
+    right: list[float] = []
+    for index in range(230):
+
+        def loss(model: Any, part: Any) -> Any:
+            losses, hits = token_losses(model, part)
+            right.append(float(hits[part.entry_target].float().mean()))
+            return losses[part.entry_target].mean()
+
+        learner.accumulate([made[index]], loss)
+        learner.step()
+    assert sum(right[:20]) / 20 < 0.5
+    assert sum(right[-20:]) / 20 > 0.9

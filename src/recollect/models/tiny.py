@@ -164,12 +164,13 @@ class Scratch:
     width: int = 256
     layers: int = 4
     heads: int = 4
+    kv_heads: int = 2
     tools: bool = False  # with a tokenizer that knows the pieces of tool calls
 
 
 SCRATCH = {
     "scratch": Scratch(),
-    "scratch_small": Scratch(128, 2, 4),
+    "scratch_small": Scratch(128, 2, 4, 4),
     "scratch_tools": Scratch(128, 3, 2, tools=True),
 }
 
@@ -177,10 +178,10 @@ SCRATCH = {
 def scratch_config(path: str) -> Any:
     """The configuration of a model of ``SCRATCH``."""
     made = SCRATCH[path]
-    return tiny_config(build_tokenizer(made.tools), made.width, made.layers, made.heads)
+    return tiny_config(build_tokenizer(made.tools), made.width, made.layers, made.heads, made.kv_heads)
 
 
-def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4) -> Any:
+def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4, kv_heads: int = 2) -> Any:
     """The embedded model's shape."""
     from transformers import Qwen3Config
 
@@ -190,7 +191,7 @@ def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 
         intermediate_size=width * 11 // 4 // 16 * 16,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=2,
+        num_key_value_heads=kv_heads,
         head_dim=width // heads,
         max_position_embeddings=16384,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
@@ -201,7 +202,9 @@ def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 
     )
 
 
-def save_scratch(out: Path, seed: int, width: int = 256, layers: int = 4, heads: int = 4, tools: bool = False) -> None:
+def save_scratch(
+    out: Path, seed: int, width: int = 256, layers: int = 4, heads: int = 4, kv_heads: int = 2, tools: bool = False
+) -> None:
     """Write a randomly initialised embedded model and its tokenizer to a folder."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -209,7 +212,7 @@ def save_scratch(out: Path, seed: int, width: int = 256, layers: int = 4, heads:
     tokenizer = build_tokenizer(tools)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(tiny_config(tokenizer, width, layers, heads))
+        model = AutoModelForCausalLM.from_config(tiny_config(tokenizer, width, layers, heads, kv_heads))
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
