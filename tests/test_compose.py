@@ -283,9 +283,12 @@ def test_a_stored_configuration_is_read_without_delay() -> None:
     """`eval`, `ask` and every resumed run read one; a command must not wait for it."""
     text = to_yaml(Config())
     compose(None, ["trainer.seed=1"])  # imports
-    start = time.process_time()
-    from_yaml(text)
-    assert time.process_time() - start < 0.5
+    took = []
+    for _ in range(3):  # threads of other tests may be at work in this process
+        start = time.thread_time()
+        from_yaml(text)
+        took.append(time.thread_time() - start)
+    assert min(took) < 0.5
 
 
 def test_differing_names_the_first_key_that_matters() -> None:
