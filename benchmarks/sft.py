@@ -25,7 +25,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("GOMP_SPINCOUNT", "0")  # as the command line does, for both sides
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does, for both sides
 
 import torch
 
