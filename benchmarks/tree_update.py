@@ -66,7 +66,7 @@ def update(learner: Learner, batch: Batch, advantages: torch.Tensor, cfg: Config
 
 def check_gradients(parts: Parts, batches: dict[str, Batch], advantages: torch.Tensor, cfg: Config) -> float:
     """The relative difference between the two gradients in float32; it must be rounding error."""
-    recorder = Recorder(parts.learner.model, STILL, 1, torch.float32, threads=parts.learner.threads)
+    recorder = Recorder(parts.learner.plain(torch.float32), STILL, 1, torch.float32, threads=parts.learner.threads)
     gradients = []
     for batch in batches.values():
         update(recorder, batch, advantages, cfg)
@@ -107,7 +107,7 @@ def main() -> None:
     print(f"gradients agree to {check_gradients(parts, batches, advantages, cfg):.1e} (float32)", flush=True)
     for name in args.dtypes:
         dtype = pick_dtype(name, "cpu")
-        learner = Learner(parts.learner.model, STILL, 1, dtype, threads=parts.learner.threads)
+        learner = Learner(parts.learner.plain(torch.float32), STILL, 1, dtype, threads=parts.learner.threads)
         found = best_seconds(learner, batches, advantages, cfg, args.repeats)
         (fast, few), (slow, many) = found["trees"], found["rows"]
         verdict = "ok" if slow >= TARGET * fast else "MISSED"
