@@ -35,7 +35,7 @@ def run(engine: Engine, prompts: list[list[int]] = PROMPTS, **more: Any) -> list
     return asyncio.run(all_of_them())
 
 
-def same(found: list[Completion], expected: list[Completion], atol: float = 1e-4) -> None:
+def assert_same(found: list[Completion], expected: list[Completion], atol: float = 1e-4) -> None:
     for a, b in zip(found, expected, strict=True):
         assert a.ids == b.ids
         torch.testing.assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), atol=atol, rtol=0)
@@ -47,7 +47,7 @@ def test_completions_are_those_of_the_model(kind: str, threads: int) -> None:
     ours, plain = pair(kind)
     ours.threads, plain.threads = threads, 1
     try:
-        same(run(ours), run(plain))
+        assert_same(run(ours), run(plain))
     finally:
         torch.set_num_threads(1)
 
@@ -70,7 +70,7 @@ def test_new_weights_are_read() -> None:
             theirs.copy_(mine)
     for engine in (ours, plain):
         engine.new_weights(1)
-    same(run(ours), run(plain))
+    assert_same(run(ours), run(plain))
 
 
 def test_a_model_of_another_form_is_left_to_the_library() -> None:

@@ -10,8 +10,9 @@ which makes every part's gradient exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -190,16 +191,25 @@ def tree_backward(
 
 def merge(out: Tensor, total: Tensor, part: Tensor, weight: Tensor, place: Tensor | None = None) -> None:
     """Take another part into outputs [tokens, heads, dim] and normalisers [heads, tokens], or into some of them."""
-    try:
-        from recollect.algos.merge import merge_kernel
-    except ImportError:  # there is no triton
+    kernel = _merge_kernel()
+    if kernel is None:
         chosen = slice(None) if place is None else place
         both = torch.logaddexp(total[:, chosen], weight)
         share = torch.exp(weight - both).t().unsqueeze(-1)
         out[chosen] = torch.lerp(out[chosen].float(), part.float(), share).to(out.dtype)
         total[:, chosen] = both
     else:
-        merge_kernel(out, total, part, weight, place)
+        kernel(out, total, part, weight, place)
+
+
+@cache
+def _merge_kernel() -> Callable[..., None] | None:
+    """The same in one pass, where there is triton."""
+    try:
+        from recollect.algos.merge import merge_kernel
+    except ImportError:
+        return None
+    return merge_kernel
 
 
 class TreeAttention(torch.autograd.Function):

@@ -124,10 +124,7 @@ class _Job(ctypes.Structure):  # mirrors Heads in blocks.cpp
     _fields_ = (
         [(n, ctypes.c_int64) for n in ("tokens", "heads", "kv", "dim", "late")]
         + [(n, ctypes.c_float) for n in ("eps", "unused")]
-        + [
-            (n, ctypes.c_void_p)
-            for n in ["x", "cos", "sin", "q_weight", "k_weight", "q", "k", "v", "to", "q_sums", "k_sums"]
-        ]
+        + [(n, ctypes.c_void_p) for n in _POINTERS.split()]
     )
 
 

@@ -188,13 +188,20 @@ def _subclass(kind: type, base: type) -> type:
 
 
 @torch.no_grad()
+def randomised(module: Any) -> Any:
+    """A copy to try things on: in float32, with random weights."""
+    tried = copy.deepcopy(module).float().cpu()
+    for p in tried.parameters():
+        p.copy_(torch.randn(p.shape) / max(1.0, p.shape[-1] ** 0.5 if p.ndim > 1 else 1.0))
+    return tried
+
+
+@torch.no_grad()
 def _equal(module: nn.Module, kind: Any) -> bool:
     """Whether ours gives what a module gives, in float32 and with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        tried = copy.deepcopy(module).float().cpu()
-        for p in tried.parameters():
-            p.copy_(torch.randn(p.shape) / max(1.0, p.shape[-1] ** 0.5 if p.ndim > 1 else 1.0))
+        tried = randomised(module)
         found = []
         try:
             for cls in (type(module), _subclass(kind, type(module))):

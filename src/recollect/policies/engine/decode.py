@@ -7,7 +7,6 @@ whole pass is computed by a function of our own. Its weights are laid out anew a
 
 from __future__ import annotations
 
-import copy
 import ctypes
 from typing import Any, ClassVar
 
@@ -16,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from recollect.models.attention import using
+from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
-from recollect.models.native.modules import Attention, Gated, Norm
+from recollect.models.native.modules import Attention, Gated, Norm, randomised
 from recollect.policies.engine.kernel import SOURCE, CompiledRows, Job, Queries, kernel
 from recollect.policies.engine.rows import Cache
 from recollect.policies.engine.step import StepPlan
 
-LANES = 16
 LARGEST = 64_000_000  # parameters; the steps of a larger model are not short
 _INTEGER, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
@@ -155,9 +154,7 @@ def _equal(model: Any) -> bool:
     """Whether ours gives what the model gives, in float32 and with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        tried = copy.deepcopy(model).float().eval()
-        for p in tried.parameters():
-            p.copy_(torch.randn(p.shape) / max(1.0, p.shape[-1] ** 0.5 if p.ndim > 1 else 1.0))
+        tried = randomised(model).eval()
     heads = tried.base_model.layers[0].self_attn.heads
     cache, count = Cache(len(tried.base_model.layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3
     cache.ensure(count, 1, 0)

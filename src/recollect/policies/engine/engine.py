@@ -23,7 +23,7 @@ from recollect.policies.engine.kernel import CompiledReads, CompiledRows, Querie
 from recollect.policies.engine.noise import uniform
 from recollect.policies.engine.prefix import Prefix, PrefixCache
 from recollect.policies.engine.request import Request
-from recollect.policies.engine.rows import Cache, RowsAttention, SharedPart, Stack
+from recollect.policies.engine.rows import Cache, RowsAttention, SharedPart, Stack, token_shape
 from recollect.policies.engine.sampler import sample
 from recollect.policies.engine.schedule import LONG, SHORT, Scheduler
 from recollect.policies.engine.state import RowState
@@ -64,9 +64,7 @@ class Engine:
         if self.device.type == "cpu":
             focus(model)
             replace_modules(model)
-        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        self.cache = Cache(config.num_hidden_layers, heads, dim, model.dtype, self.device)
+        self.cache = Cache(*token_shape(config), model.dtype, self.device)
         self.kernel = kernel(model.dtype, self.device)
         self.decoder = Decoder.of(model)
         self.stack = Stack(self.cache)

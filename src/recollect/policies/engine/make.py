@@ -11,6 +11,7 @@ import torch
 from recollect.config import Rollout
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.policies.engine.engine import Engine
+from recollect.policies.engine.rows import Cache, token_shape
 
 
 def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine:
@@ -20,7 +21,10 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
     if device.type != "cuda":
         return Engine(model, decode, *limits)
     room = _cache_bytes(device, cfg.gpu_memory_utilization)
-    limits = *limits[:2], min(limits[2], room // 2 // token_bytes(model))
+    limits = (
+        *limits[:2],
+        min(limits[2], room // 2 // Cache(*token_shape(model.config), model.dtype, device).token_bytes),
+    )
     if cfg.enforce_eager or importlib.util.find_spec("triton") is None:
         return Engine(model, decode, *limits)
     from recollect.policies.engine.cuda.engine import CudaEngine
@@ -32,14 +36,6 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
     if compiled:
         compile_layers(model)
     return CudaEngine(model, decode, *limits, compiled, room // 2)
-
-
-def token_bytes(model: Any) -> int:
-    """Memory that the keys and values of one token take."""
-    config = model.config
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * dim * model.dtype.itemsize)
 
 
 def _cache_bytes(device: torch.device, share: float) -> int:
