@@ -40,7 +40,7 @@ from recollect.types import Group, Sampling, Score, Task, Trajectory, Turn
 
 PROMPTS, SAMPLES, TARGET = 8, 8, 5.0
 LR = 1e-5
-INSTALL = "TRL is not installed here: pip install 'recollect[bench]' (or: pip install trl datasets)"
+INSTALL = "TRL is not installed here, so there is nothing to compare with: run `make bench-trl`"
 
 
 def make_model(attention: str) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Decoding on one GPU: milliseconds of a step, and how much of the roofline that is.
 
     python benchmarks/gpu/decode.py
+    python benchmarks/gpu/decode.py --device cpu
     python benchmarks/gpu/decode.py --cases 1.5B:8x16:5000:256
 
 A case is shape:prompts[xsamples]:context[:new tokens]. The roofline is the time to read the weights once and every
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from device import parse
 from shapes import build, copy_bandwidth
 
 from recollect.config import Rollout
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs and compiled layers")
     parser.add_argument("--generate", action="store_true", help="the same by transformers' generate")
-    args = parser.parse_args()
+    args = parse(parser, "engine.py", "--models", "tiny", "--repeats", "2")
     bandwidth = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, copy bandwidth {bandwidth / 1e12:.2f} TB/s", flush=True)
     for case in args.cases:

@@ -1,6 +1,7 @@
 """One very long document on one GPU: seconds per section against a short one, and memory.
 
 python benchmarks/gpu/document.py
+python benchmarks/gpu/document.py --device cpu
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from device import parse
 from synthetic import make_folder, words
 
 from recollect.chat import Renderer
@@ -46,7 +48,7 @@ def main() -> None:
     parser.add_argument("--shape", default="0.5B")
     parser.add_argument("--lengths", type=int, nargs="+", default=[50_000, 3_500_000])
     parser.add_argument("--new", type=int, default=64, help="tokens of each memory")
-    args = parser.parse_args()
+    args = parse(parser, "long_document.py")
     with tempfile.TemporaryDirectory() as name:
         folder = make_folder(args.shape, Path(name))
         limits = {"chunk_size": 5000, "max_memorization_length": args.new, "max_final_response_length": args.new}

@@ -1,6 +1,7 @@
 """Fifty training steps on one GPU: memory after the fifth and at the end.
 
 python benchmarks/gpu/memory.py
+python benchmarks/gpu/memory.py --device cpu
 """
 
 from __future__ import annotations
@@ -10,19 +11,49 @@ import tempfile
 from pathlib import Path
 
 import torch
+from device import parse
 from synthetic import make_folder, write_tasks
 
 from recollect.compose import compose
 from recollect.console import Console
 from recollect.train.fit import Fit
 
+CPU = [  # the embedded recipe in small
+    "trainer.device=cpu",
+    "data.train_batch_size=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "trainer.save_freq=-1",
+    "trainer.val_before_train=False",
+]
+
+
+def show(rows: list[dict[str, float]], key: str) -> None:
+    """Print a column of the steps."""
+    values = [row[key] for row in rows]
+    print(f"{key}: step 5 {values[4]:.0f}, at most {max(values[4:]):.0f} from then on; all of them:")
+    print(" ".join(f"{value:.0f}" for value in values))
+
+
+def on_cpu(steps: int) -> None:
+    """The same for the embedded model, whose memory is this process's."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = [*CPU, f"trainer.total_training_steps={steps}", f"trainer.default_local_dir={folder}/run"]
+        work = Fit(compose("needle", settings), Console(quiet=True))
+        work.parts.sync(0)
+        rows = [work.rl.step() for _ in range(steps)]
+    show(rows, "memory/resident_mb")
+    print(f"CPU, {len(rows)} steps of the recipe needle with 4 tasks, {rows[-1]['time/total']:.2f} s the last")
+
 
 def main() -> None:
     """A run of short documents; the most memory that was in use, and held, by then."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", default="0.5B")
-    parser.add_argument("--steps", type=int, default=50)
-    args = parser.parse_args()
+    parser.add_argument("--shape", default="0.5B", help="of the model on a GPU; a CPU has the embedded one")
+    parser.add_argument("--steps", type=int, default=50, help="at least 5")
+    args = parse(parser)
+    if args.device == "cpu":
+        on_cpu(args.steps)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_folder(args.shape, folder / "model")
@@ -50,9 +81,7 @@ def main() -> None:
     print(f"held between steps, MiB: {held[4]:.0f} after step 5, {held[-1]:.0f} after step {len(rows)}")
     late = rows[-1]
     for key in ("memory/gpu_mb", "memory/resident_mb"):
-        values = [row[key] for row in rows]
-        print(f"{key}: step 5 {values[4]:.0f}, at most {max(values[4:]):.0f} from then on; all of them:")
-        print(" ".join(f"{value:.0f}" for value in values))
+        show(rows, key)
     print(f"{torch.cuda.get_device_name()}, {args.shape}, {len(rows)} steps, {late['time/total']:.2f} s the last")
 
 

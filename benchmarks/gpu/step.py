@@ -1,6 +1,7 @@
 """A whole GRPO step of a recurrent memory agent on one GPU, against generate and an update row by row.
 
     python benchmarks/gpu/step.py
+    python benchmarks/gpu/step.py --device cpu
 
 Ours is the command that users run: 4 sections of 5,000 tokens, 16 attempts at each of 8 tasks, one update. The baseline
 is a plain transformers model that makes the same number of tokens and trains the same sequences; one of its five turns
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from device import parse
 from shapes import build
 from synthetic import make_folder, write_tasks
 
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=32768, help="tokens of a micro-batch")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rows", type=int, default=16, help="rows of the baseline's update that are measured")
-    args = parser.parse_args()
+    args = parse(parser, "grpo_step.py", "--our-threads", "0", "--threads", "2")
     row = ours(args)
     torch.cuda.empty_cache()
     generation, update = theirs(args)

@@ -1,6 +1,7 @@
 """The update on one GPU: a shared prefix with many branches as one tree, against the same sequences row by row.
 
     python benchmarks/gpu/update.py
+    python benchmarks/gpu/update.py --device cpu
 
 The tree goes through the learner as in training. Rows go through a plain transformers model (sdpa), and for
 comparison through the same learner. All have the same loss.
@@ -12,6 +13,7 @@ import argparse
 
 import numpy as np
 import torch
+from device import parse
 from shapes import build, matmul_peak, seconds
 
 from recollect.algos.packed import Packed, pack
@@ -50,7 +52,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=5120)
     parser.add_argument("--branches", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
-    args = parser.parse_args()
+    args = parse(parser, "tree_update.py")
     peak, rng = matmul_peak(), np.random.default_rng(0)
     prefix = rng.integers(0, 1000, args.prefix)
     make = lambda i: np.concatenate([prefix, [2000 + i], rng.integers(0, 1000, args.length - 1)])
