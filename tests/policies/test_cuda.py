@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import (
+    activate_flash_attention_impl,
+    current_flash_attention_impl,
+    restore_flash_attention_impl,
+)
 
 from recollect.algos import dense
 from recollect.algos.batch import Batch
 from recollect.algos.flash import Block
+from recollect.algos.installed import KERNELS, is_installed
 from recollect.algos.packed import pack
 from recollect.algos.tree import build_tree
 from recollect.policies.engine import Engine
@@ -136,6 +142,23 @@ def test_long_segments_by_calls_of_their_own_equal_levels(shape: Any, cudnn: boo
         logp, entropy = logprobs_and_entropy(model, part)
         (logp.sum() + entropy.sum()).backward()
         results.append((logp.detach(), torch.cat([p.grad.float().flatten() for p in model.parameters()])))
+    assert (results[0][0] - results[1][0]).abs().max() <= 0.05
+    assert (results[0][1] - results[1][1]).norm() <= 2e-2 * results[1][1].norm()
+
+
+def test_an_installed_kernel_is_in_place_and_gives_the_same(monkeypatch: Any) -> None:
+    kernel = KERNELS.get(torch.cuda.get_device_capability()[0])
+    if kernel is None or not is_installed(kernel.module):
+        pytest.skip("no newer FlashAttention is installed")
+    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: False)
+    model, packed, results = small_half(), long_tree(700, [300, 200, 40]), []
+    for own in (False, True):
+        model.zero_grad()
+        logp, entropy = logprobs_and_entropy(model, packed)
+        assert (current_flash_attention_impl() == kernel.key) != own
+        (logp.sum() + entropy.sum()).backward()
+        results.append((logp.detach(), torch.cat([p.grad.float().flatten() for p in model.parameters()])))
+        restore_flash_attention_impl() if not own else activate_flash_attention_impl(kernel.key)
     assert (results[0][0] - results[1][0]).abs().max() <= 0.05
     assert (results[0][1] - results[1][1]).norm() <= 2e-2 * results[1][1].norm()
 

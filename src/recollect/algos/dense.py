@@ -33,24 +33,31 @@ def fast_blocks() -> bool:
 
 def agrees(device: Any) -> bool:
     """Whether cuDNN computes what the other kernel does; it is left alone where it does not."""
-    make = lambda n, heads, seed: torch.randn(
-        n, heads, 64, device=device, generator=torch.Generator(device).manual_seed(seed)
-    ).bfloat16()
     for keys, causal in ((512, True), (256, False)):
-        q, k, v, grad = make(512, 4, 0), make(keys, 2, 1), make(keys, 2, 2), make(512, 4, 3)
+        (q, grad), (k, v) = numbers(2, (512, 4, 64), device), numbers(2, (keys, 2, 64), device, 2)
         try:
-            out, total = _flash_forward(q, k, v, 0.125, causal)
+            out, total = flash_forward(q, k, v, 0.125, causal)
             found = (
                 *_cudnn_forward(q, k, v, 0.125, causal),
                 *_cudnn_backward((grad, q, k, v, out), total, 0.125, causal),
             )
         except RuntimeError:
             return False
-        expected = out, total, *_flash_backward((grad, q, k, v, out), total, 0.125, causal)
-        for a, b in zip(found, expected, strict=True):
-            if not (a.float() - b.float()).norm() <= AGREED * b.float().norm():
-                return False
+        expected = out, total, *flash_backward((grad, q, k, v, out), total, 0.125, causal)
+        if not all(near(a, b, AGREED) for a, b in zip(found, expected, strict=True)):
+            return False
     return True
+
+
+def numbers(count: int, shape: tuple[int, ...], device: Any, seed: int = 0) -> list[Tensor]:
+    """Some tensors to compare kernels with, the same every time."""
+    source = torch.Generator(device).manual_seed(seed)
+    return [torch.randn(shape, device=device, generator=source).bfloat16() for _ in range(count)]
+
+
+def near(a: Tensor, b: Tensor, limit: float) -> bool:
+    """Whether one differs from the other by no more than a share of it; what is not a number is not near."""
+    return a.shape == b.shape and bool((a.float() - b.float()).norm() <= limit * b.float().norm())
 
 
 def padded_length(length: int) -> int:
@@ -61,26 +68,28 @@ def padded_length(length: int) -> int:
 
 def dense_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """[queries, heads, dim] over [keys, fewer heads, dim]; the output and its normalisers [heads, queries]."""
-    return (_cudnn_forward if _by_cudnn(q) else _flash_forward)(q, k, v, scale, causal)
+    return (_cudnn_forward if _by_cudnn(q) else flash_forward)(q, k, v, scale, causal)
 
 
 def dense_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
     """Gradients of queries, keys and values; ``kept`` are the output's gradient, these three and the output."""
-    return (_cudnn_backward if _by_cudnn(kept[1]) else _flash_backward)(kept, total, scale, causal)
+    return (_cudnn_backward if _by_cudnn(kept[1]) else flash_backward)(kept, total, scale, causal)
 
 
 def _by_cudnn(q: Tensor) -> bool:
     return fast_blocks() and q.shape[2] <= WIDEST and q.shape[2] % 8 == 0
 
 
-def _flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+def flash_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+    """The same by FlashAttention."""
     out, total, *_ = torch.ops.aten._flash_attention_forward(
         q[None], k[None], v[None], None, None, len(q), len(k), 0.0, causal, False, scale=scale
     )
     return out[0], total[0]
 
 
-def _flash_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
+def flash_backward(kept: Sequence[Tensor], total: Tensor, scale: float, causal: bool) -> Grads:
+    """Its gradients."""
     state = torch.zeros(2, dtype=torch.int64, device=total.device)
     one = [x[None] for x in (*kept, total.contiguous())]
     made = torch.ops.aten._flash_attention_backward(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recollect.algos.dense import fast_blocks
 from recollect.algos.flash import Plan, TreeAttention, levels, tree_backward, tree_forward
+from recollect.algos.installed import prefer_installed
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa, small_sdpa
 from recollect.models.native.blocks import Segments, able, segments_attention
@@ -75,7 +76,10 @@ class TreePlan:
     def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> Plan | None:
         """The levels, where a GPU can attend by them."""
         able = q.is_cuda and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
-        return self.levels if able else None
+        if self.levels is None or not able:
+            return None
+        prefer_installed(q.shape[2])
+        return self.levels
 
     def attend_kept(
         self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from recollect.algos.installed import prefer_installed
 from recollect.config import Rollout
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.policies.engine.engine import Engine
@@ -21,15 +22,16 @@ def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool)
     if device.type != "cuda":
         return Engine(model, decode, *limits)
     room = _cache_bytes(device, cfg.gpu_memory_utilization)
-    limits = (
-        *limits[:2],
-        min(limits[2], room // 2 // Cache(*token_shape(model.config), model.dtype, device).token_bytes),
-    )
+    cache = Cache(*token_shape(model.config), model.dtype, device)
+    limits = *limits[:2], min(limits[2], room // 2 // cache.token_bytes)
     if cfg.enforce_eager or importlib.util.find_spec("triton") is None:
         return Engine(model, decode, *limits)
     from recollect.policies.engine.cuda.engine import CudaEngine
     from recollect.policies.engine.cuda.prepare import fuse
+    from recollect.policies.engine.cuda.prompts import able
 
+    if able(model, cache.dim):
+        prefer_installed(cache.dim)
     compiled = own and worth_compiling(model)
     if own:
         fuse(model)
