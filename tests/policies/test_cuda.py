@@ -66,6 +66,23 @@ def test_samples_on_the_gpu_equal_the_cpu(graphs: bool) -> None:
     assert [d.ids for d in expected] == [d.ids for d in found]
 
 
+@pytest.mark.parametrize("kind", ["Qwen2", "Qwen3", "Llama", "Mistral"])
+@pytest.mark.parametrize("case", CASES)
+def test_steps_in_products_of_our_own_equal_the_library(kind: str, case: str) -> None:
+    from tests.policies.test_layers import USUAL, make
+
+    prompts, found = CASES[case](), []
+    for ours in (True, False):
+        there = engine(make(kind, **USUAL[kind]), True, max_batched_tokens=128)
+        assert there.layers is not None  # type: ignore[attr-defined]
+        if not ours:
+            there.layers = None  # type: ignore[attr-defined]
+        found.append(run(there, prompts, temperature=0.0))
+    for a, b in zip(*found, strict=True):
+        assert a.ids == b.ids
+        torch.testing.assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_tree_gradients_on_the_gpu_equal_the_cpu(kind: str) -> None:
     _, ours = make_pair(kind)

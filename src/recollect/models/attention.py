@@ -19,6 +19,11 @@ from torch import Tensor
 NAME = "recollect"
 
 
+def window_of(attention: Any) -> int | None:
+    """How far back an attention module of the library looks; None: to the beginning."""
+    return getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
+
+
 class Plan(Protocol):
     """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.models.attention import active, using
+from recollect.models.attention import active, using, window_of
 from recollect.models.native.blocks import LANES, WIDEST, Heads, able, gated
 from recollect.models.native.blocks import Norm as Kind
 
@@ -133,10 +133,6 @@ class Attention(_Compiled):
         return getattr(self, "q_norm", None), getattr(self, "k_norm", None)
 
     @property
-    def window(self: Any) -> int | None:
-        return getattr(self, "sliding_window", getattr(self.config, "sliding_window", None))
-
-    @property
     def heads(self: Any) -> Heads:
         """How this module's heads are made."""
         norm, _ = self.head_norms
@@ -160,7 +156,7 @@ class Attention(_Compiled):
             return super().forward(x, position_embeddings, attention_mask, **more)  # type: ignore[misc]
         cos, sin = (t[0].contiguous() for t in position_embeddings)
         q, k, v = (t.transpose(0, 1) for t in self.heads(self.project(x[0]), cos, sin, *weights))
-        out = plan.attend(int(self.layer_idx), q, k, v, self.scaling, self.window, None)
+        out = plan.attend(int(self.layer_idx), q, k, v, self.scaling, window_of(self), None)
         return self.o_proj(out.reshape(*x.shape[:2], -1)), None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recollect.models.attention import using
+from recollect.models.attention import using, window_of
 from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
 from recollect.models.native.modules import Attention, Gated, Norm, randomised
@@ -117,7 +117,7 @@ class Decoder:
             self._linear(attention.o_proj),
             self._linear(mlp.gate_proj, mlp.up_proj),
             self._linear(mlp.down_proj),
-            window=attention.window or 0,
+            window=window_of(attention) or 0,
             scale=attention.scaling,
         )
 

@@ -90,8 +90,8 @@ class Cache:
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
         if self.device.type == "cuda":
-            assert self._memory is not None
-            self._memory[:, :, target] = self._memory[:, :, source]
+            held = slot_length(length)
+            self.tokens[:, :, target, :, :held] = self.tokens[:, :, source, :, :held]
             return
         for keys, values in zip(self.keys, self.values, strict=True):
             keys[target, :, :, :length] = keys[source, :, :, :length]

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import using
+from recollect.policies.engine.cuda.layers import Layers
+from recollect.policies.engine.cuda.products import MOST_ROWS
 from recollect.policies.engine.cuda.prompts import Prompts, able, in_groups
 from recollect.policies.engine.cuda.rows import DeviceRows
 from recollect.policies.engine.engine import Engine, Reading
@@ -26,7 +28,6 @@ from recollect.policies.engine.rows import Fitting
 from recollect.policies.engine.sampler import sample
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
-ABSORBED = 2048  # tokens of a lone prompt that a row may take in; every slot of the cache gets that long
 GRAPH_FROM = 3  # steps of one kind from which they are captured
 GraphKey = tuple[int, int, int, bool, bool]
 
@@ -60,11 +61,13 @@ class CudaEngine(Engine):
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
             self.scheduler.long, self.scheduler.scores, self.scheduler.together = LONG, None, True
+        self.layers = Layers.of(model)
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._seen: Counter[GraphKey] = Counter()
         self._graph_of = -1  # the making of the cache that the graphs were captured with
         self._pool: Any = None
+        self._side: Any = None  # the stream of first runs; every stream has buffers of its own
         self._flight: Flight | None = None
         self._stale = True  # the device does not know the rows as they are
         self._key: GraphKey = (0, 0, 0, True, False)
@@ -98,11 +101,13 @@ class CudaEngine(Engine):
                 self._remove(row)
         if self.scheduler.waiting or self.scheduler.reading:
             self._land()
-            self.scheduler.max_rows = self.fitting.rows(max(self._longest(), self.cache.capacity))
+            longest = max(self._longest(), self.cache.capacity)
+            self.scheduler.max_rows = self.fitting.rows(longest)
             joining, reading = self.scheduler.admit(state.requests)
             if joining or reading:
                 before = len(state.requests)
                 self.cache.expected = min(self.scheduler.max_rows, before + len(joining) + len(self.scheduler.waiting))
+                self.cache.ensure(before + len(joining), longest, before)
                 logits = self._forward(in_groups(joining), reading, 0)
                 self._absorb(before)
                 if len(logits):
@@ -125,9 +130,15 @@ class CudaEngine(Engine):
         return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
 
     def _longest(self) -> int:
-        """Tokens that a row may come to own."""
-        asked = [*self.state.requests, *self.scheduler.waiting]
-        return max((min(len(r.suffix), self.scheduler.long) + r.sampling.max_tokens for r in asked), default=1)
+        """Tokens that a row may come to own: all of a prompt that is not long, where memory allows that for all rows.
+
+        How much of it is shared changes from step to step; slots that are made for the most need not grow.
+        """
+        asked, long = [*self.state.requests, *self.scheduler.waiting], self.scheduler.long
+        most = max((min(len(r.prompt), long) + r.sampling.max_tokens for r in asked), default=1)
+        if self.fitting.rows(most) == self.fitting.most:
+            return most
+        return max((min(len(r.suffix), long) + r.sampling.max_tokens for r in asked), default=1)
 
     def _absorb(self, first: int) -> None:
         """Rows from ``first`` on that alone read a prefix take its keys and values in: one part is read faster."""
@@ -135,11 +146,8 @@ class CudaEngine(Engine):
         for row in range(first, len(state.requests)):
             request, own = state.requests[row], int(state.owned[row])
             prefix, n = request.prefix, request.shared
-            if prefix is None or prefix.users > 1 or n + own > ABSORBED:
+            if prefix is None or prefix.users > 1 or n + own + request.sampling.max_tokens > self.cache.capacity:
                 continue
-            if self.fitting.rows(n + own + request.sampling.max_tokens) < self.scheduler.max_rows:
-                continue
-            self.cache.ensure(len(state.requests), n + own + 1, len(state.requests))
             mine = self.cache.tokens[:, :, row]
             mine[:, :, :, n : n + own] = mine[:, :, :, :own].clone()
             mine[:, :, :, :n] = prefix.memory.view(*mine.shape[:3], prefix.room, mine.shape[4])[:, :, :, :n]
@@ -189,10 +197,13 @@ class CudaEngine(Engine):
 
     def _body(self) -> None:
         rows, (_, _, _, plain, greedy) = self.rows, self._key
-        with using(rows):
-            logits = self.model(
-                input_ids=rows.token.unsqueeze(0), position_ids=rows.position.unsqueeze(0), use_cache=False
-            ).logits[0]
+        if self.layers is not None and rows.rows <= MOST_ROWS:
+            logits = self.layers(rows.token, rows.position, rows)
+        else:
+            with using(rows):
+                logits = self.model(
+                    input_ids=rows.token.unsqueeze(0), position_ids=rows.position.unsqueeze(0), use_cache=False
+                ).logits[0]
         if plain:
             rows.draw(logits)
             return
@@ -214,7 +225,7 @@ class CudaEngine(Engine):
     def _capture(self) -> None:
         rows = self.rows
         saved = rows.numbers.clone()
-        stream = torch.cuda.Stream()
+        stream = self._side = self._side or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # a first run outside the graph compiles what has to be compiled
             self._body()

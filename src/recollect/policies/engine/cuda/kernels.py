@@ -49,30 +49,35 @@ def _take_in(q, k, v, seen, top, total, out, scale, softcap, MASKED: tl.constexp
 
 @triton.jit
 def _merge(
-    o_ptr, l_ptr, index, parts, real, g, d, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr
-):
+    o_ptr, l_ptr, index, parts, g, d,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
     """Partial outputs of some heads, each weighed by its normaliser; other programs wrote them, so no stale copies."""
     top = tl.full((GP,), float("-inf"), tl.float32)
     total = tl.zeros((GP,), tl.float32)
     out = tl.zeros((GP, DP), tl.float32)
-    for p in range(parts):
-        level = tl.load(l_ptr + index + p, mask=g < G, other=0.0, cache_modifier=".cg")
-        part = tl.load(o_ptr + (index + p)[:, None] * D + d[None, :], mask=real, other=0.0, cache_modifier=".cg")
-        higher = tl.maximum(top, level)
+    for start in range(0, parts, P):  # several at a time: their loads wait together
+        p = start + tl.arange(0, P)
+        there = (g[:, None] < G) & (p[None, :] < parts)
+        at = index[:, None] + p[None, :]
+        level = tl.load(l_ptr + at, mask=there, other=float("-inf"), cache_modifier=".cg")
+        all_of = there[:, :, None] & (d[None, None, :] < D)
+        part = tl.load(o_ptr + at[:, :, None] * D + d[None, None, :], mask=all_of, other=0.0, cache_modifier=".cg")
+        higher = tl.maximum(top, tl.max(level, 1))
         safe = tl.where(higher > float("-inf"), higher, 0.0)
-        fade, weight = tl.exp2(top - safe), tl.exp2(level - safe)
-        total = total * fade + weight
-        out = out * fade[:, None] + part * weight[:, None]
+        fade, weight = tl.exp2(top - safe), tl.exp2(level - safe[:, None])
+        total = total * fade + tl.sum(weight, 1)
+        out = out * fade[:, None] + tl.sum(part * weight[:, :, None], 1)
         top = higher
-    return out / total[:, None]
+    return out / tl.where(total > 0, total, 1.0)[:, None]
 
 
 @triton.jit(do_not_specialize=["S", "ALL"])
 def _own(
     q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, count_ptr, out_ptr,
     scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
-    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, ALONE: tl.constexpr,
-    SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
+    ALONE: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """One row, one key head, one part of the row's own tokens; the first part also stores the new token.
 
@@ -128,7 +133,7 @@ def _own(
         counter = count_ptr + row * tl.num_programs(1) + h
         if tl.atomic_add(counter, 1) == S - 1:
             parts = tl.where(tl.load(shared_ptr + row) > 0, ALL, S)
-            made = _merge(o_ptr, l_ptr, index, parts, real, g, d, G, GP, D, DP)
+            made = _merge(o_ptr, l_ptr, index, parts, g, d, G, GP, D, DP, P)
             tl.store(final, made.to(out_ptr.dtype.element_ty), mask=real)
             tl.store(counter, 0)
 
@@ -192,7 +197,8 @@ def _shared(
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
-MOST_SPLITS = 16
+OWN_SPLITS, SHARED_SPLITS = 16, 32  # programs, at most, that a row's own tokens and a prefix are split over
+MERGED = 256  # numbers of a head's partial outputs that are merged at a time
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
 FEW_TILE = (128, 4, 3)  # the same for a prefix that few rows read, half the keys where heads are wide …
 MANY_TILE = (64, 4, 3)  # … and for one that many read
@@ -213,7 +219,8 @@ def decode(
     heads, rows, dim = q.shape
     kv, width = k.shape[0], max(16, triton.next_power_of_2(dim))
     group = heads // kv
-    own_parts = min(MOST_SPLITS, max(1, PROGRAMS // (rows * kv)))
+    step, warps, stages = OWN_TILE
+    own_parts = max(1, min(OWN_SPLITS, PROGRAMS // (rows * kv), keys.shape[2] // step))
     parts = 0
     common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
     limits = (scale, softcap or 0.0, window or 0)
@@ -222,24 +229,24 @@ def decode(
         many = queries > 16
         tile = MANY if many else 16
         blocks = triton.cdiv(queries, tile)
-        parts = min(MOST_SPLITS, max(1, PROGRAMS // (len(readers) * blocks * kv)))
+        parts = max(1, min(SHARED_SPLITS, PROGRAMS // (len(readers) * blocks * kv)))
     every = own_parts + parts
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
     if readers is not None:
-        step, warps, stages = MANY_TILE if many else FEW_TILE
-        step = step // 2 if not many and width > 64 else step
+        keys_each, *some = MANY_TILE if many else FEW_TILE
+        keys_each = keys_each // 2 if not many and width > 64 else keys_each
         _shared[(len(readers) * blocks, kv, parts)](
             q, bases, rooms, readers, own, shared, partial, weights, *limits,
             q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
-            M=tile, N=step, TYPE=TYPES[q.dtype], **common, num_warps=warps, num_stages=stages,
+            M=tile, N=keys_each, TYPE=TYPES[q.dtype], **common, num_warps=some[0], num_stages=some[1],
         )  # fmt: skip
     out = torch.empty(rows, heads, dim, device=q.device, dtype=q.dtype)
-    step, warps, stages = OWN_TILE
     _own[(rows, kv, own_parts)](
         q, k, v, keys, values, slot, own, shared, partial, weights, counts, out, *limits,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
-        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step, ALONE=every == 1, **common,
+        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step,
+        P=max(1, min(MERGED // width, triton.next_power_of_2(every))), ALONE=every == 1, **common,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

@@ -30,13 +30,17 @@ class First(nn.Linear):
 
 
 class Next(nn.Linear):
-    """A later one: its part has been computed."""
+    """A later one: its part has been computed. The last one lets go of what was made, which may be gigabytes."""
 
     made: dict[str, Any]
     part: int
+    last: bool
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.made["all"][self.part]
+        found = self.made["all"][self.part]
+        if self.last:
+            del self.made["all"]
+        return found
 
 
 def fuse(model: nn.Module) -> None:
@@ -62,7 +66,7 @@ def _fuse(parts: list[Any]) -> None:
         if bias is not None:
             part.bias.data = bias[start:end]
         part.__class__ = Next if index else First
-        part.made, part.part = made, index
+        part.made, part.part, part.last = made, index, index == len(parts) - 1
         start = end
     parts[0].fused_weight, parts[0].fused_bias = weight, bias
     parts[0].sizes = [p.out_features for p in parts]

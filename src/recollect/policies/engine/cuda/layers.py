@@ -1,0 +1,142 @@
+"""A step of a few rows that decode, in products of our own (products.py).
+
+It serves models of the usual form: norm and attention, norm and gated MLP, each added to its input. They are recognised
+by structure, not by architecture, and a trial must give the library's numbers; any other model is left to the library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recollect.models.attention import Plan, using, window_of
+from recollect.policies.engine.cuda.prepare import First
+from recollect.policies.engine.cuda.products import DOWN, FEW, FEW_DOWN, LEAST, OUT, Norm, add, begin, gate, turn
+
+WIDEST = 2048  # products of a wider model take long enough by themselves
+AGREED = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}  # how much a trial may differ, relatively
+FORM = {
+    "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
+    "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
+    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
+}
+
+
+class Layers:
+    """The forward pass of a model whose layers are the usual ones, for at most `MOST_ROWS` rows."""
+
+    def __init__(self, model: Any) -> None:
+        self.body, self.head = model.base_model, model.lm_head
+        self.layers = list(self.body.layers)
+        attention = self.layers[0].self_attn
+        self.dim = attention.head_dim
+        self.heads = tuple(p.out_features // self.dim for p in (attention.q_proj, attention.k_proj))
+        self.counts = torch.zeros(self.head.in_features // LEAST, dtype=torch.int32, device=self.head.weight.device)
+
+    @staticmethod
+    def of(model: Any) -> Layers | None:
+        """The layers of a model, or None where it has another form or gives other numbers."""
+        if not usual(model):
+            return None
+        made = Layers(model)
+        return made if agrees(model, made) else None
+
+    def __call__(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+        """[rows, vocabulary] logits of one new token of every row."""
+        down_tile = FEW_DOWN if len(tokens) <= FEW else DOWN
+        embedded = self.body.embed_tokens(tokens)
+        turns = tuple(t[0].contiguous() for t in self.body.rotary_emb(embedded, positions.unsqueeze(0)))
+        queries, keys = self.heads
+        rows = begin(embedded, _norm(self.layers[0].input_layernorm))
+        for number, layer in enumerate(self.layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            first = attention.q_proj
+            norms = (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
+            made = turn(rows, first.fused_weight, first.fused_bias, turns, (queries, keys, self.dim), norms)
+            q, k, v = made.transpose(0, 1).split([queries, keys, keys])
+            seen = plan.attend(number, q, k, v, attention.scaling, window_of(attention), None)
+            out, down = attention.o_proj, mlp.down_proj
+            rows = add(
+                seen.view(len(tokens), -1), out.weight, out.bias, rows, _norm(layer.post_attention_layernorm),
+                self.counts, OUT,
+            )  # fmt: skip
+            after = self.layers[number + 1].input_layernorm if number + 1 < len(self.layers) else self.body.norm
+            gated = gate(rows, mlp.gate_proj.fused_weight)
+            rows = add(gated, down.weight, down.bias, rows, _norm(after), self.counts, down_tile)
+        return self.head(self.body.norm(rows.x))
+
+
+def _norm(module: Any) -> Norm:
+    return Norm(module.weight, module.variance_epsilon)
+
+
+def usual(model: Any) -> bool:
+    """Whether a model has the form, and sizes that the kernels can take."""
+    body: Any = getattr(model, "base_model", None)
+    head = getattr(model, "lm_head", None)
+    layers = getattr(body, "layers", None)
+    if not layers or type(head) is not nn.Linear or head.in_features > WIDEST:
+        return False
+    if not all(hasattr(body, name) for name in ("embed_tokens", "rotary_emb", "norm")):
+        return False
+    return all(_usual_layer(layer) for layer in layers) and _is_norm(body.norm)
+
+
+def _usual_layer(layer: Any) -> bool:
+    names = lambda module: {name for name, _ in module.named_children()}
+    if names(layer) != FORM["layer"]:
+        return False
+    attention, mlp = layer.self_attn, layer.mlp
+    some = names(attention) - FORM["attention"]
+    if some not in (set(), {"q_norm", "k_norm"}) or names(mlp) != FORM["mlp"]:
+        return False
+    norms = [layer.input_layernorm, layer.post_attention_layernorm, *(getattr(attention, name) for name in some)]
+    firsts, plain = (attention.q_proj, mlp.gate_proj), (attention.o_proj, mlp.down_proj)
+    if not all(map(_is_norm, norms)) or not all(type(p) is First for p in firsts):
+        return False
+    half = getattr(attention, "head_dim", 0) // 2
+    sizes = [half, *(n for p in (*firsts, *plain) for n in (p.in_features, p.out_features))]
+    return (
+        all(type(p) is nn.Linear for p in plain)
+        and mlp.gate_proj.bias is None
+        and all(size % LEAST == 0 and size > 0 for size in sizes)
+        and (not some or half & (half - 1) == 0)
+    )
+
+
+def _is_norm(module: Any) -> bool:
+    return type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
+
+
+class _Asked:
+    """A plan that notes what it is asked for, and answers with the queries."""
+
+    keep, total = None, 4
+
+    def __init__(self) -> None:
+        self.asked: list[Tensor] = []
+        self.limits: list[tuple[float | None, ...]] = []
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *limits: float | None) -> Tensor:
+        self.asked += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
+        self.limits.append((layer, *limits))
+        return q.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+
+
+@torch.inference_mode()
+def agrees(model: Any, made: Layers) -> bool:
+    """Whether every layer asks its attention for what the library's asks for, and the logits are the same."""
+    device = made.head.weight.device
+    tokens, positions = (torch.tensor(x, device=device) for x in ([1, 2, 3, 4], [0, 7, 50, 400]))
+    theirs, ours = _Asked(), _Asked()
+    with using(theirs):
+        expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
+    try:
+        found = made(tokens, positions, ours)
+    except (AttributeError, TypeError, RuntimeError):  # it has another form after all
+        return False
+    pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
+    limit = AGREED[model.dtype]
+    return ours.limits == theirs.limits and all((a - b).norm() <= limit * b.norm() for a, b in pairs)

@@ -1,0 +1,86 @@
+"""The decode pass in products of our own, against the library: on a GPU, or interpreted where triton is installed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton")
+
+from recollect.models.attention import register, using
+from recollect.policies.engine.cuda import layers
+from recollect.policies.engine.cuda.prepare import fuse
+from recollect.policies.engine.cuda.products import Norm, Tile, add, begin
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WIDE = {"vocab_size": 96, "hidden_size": 128, "intermediate_size": 576, "num_hidden_layers": 3, "pad_token_id": 0}
+USUAL: dict[str, dict[str, Any]] = {
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 64},
+    "Llama": {"attention_bias": True, "mlp_bias": False},
+    "Mistral": {"sliding_window": 24},
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "Gemma": {"head_dim": 32},
+    "Gemma2": {"head_dim": 32},
+    "Granite": {"residual_multiplier": 0.5},
+    "Llama": {"mlp_bias": True},
+    "Qwen2": {"hidden_act": "gelu"},
+}
+
+
+def make(kind: str, **more: Any) -> Any:
+    """A model of an architecture with random weights, its projections fused."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**WIDE, num_attention_heads=4, num_key_value_heads=2, **more)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=register()).float().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(0.3 * torch.randn_like(p) + 1 if p.ndim == 1 else 0.1 * torch.randn_like(p))
+    fuse(model.to(DEVICE))
+    return model
+
+
+@pytest.mark.parametrize("rows", [1, 17, 64])
+@pytest.mark.parametrize("kind", USUAL)
+@torch.inference_mode()
+def test_usual_models_give_the_numbers_of_the_library(kind: str, rows: int) -> None:
+    model = make(kind, **USUAL[kind])
+    made = layers.Layers.of(model)
+    assert made is not None
+    tokens, positions = (torch.arange(rows, device=DEVICE) * step % 96 for step in (5, 7))
+    theirs, ours = layers._Asked(), layers._Asked()
+    theirs.total = rows
+    with using(theirs):
+        expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
+    found = made(tokens, positions, ours)
+    assert ours.limits == theirs.limits
+    for a, b in zip([*ours.asked, found], [*theirs.asked, expected], strict=True):
+        torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
+    assert not made.counts.any()
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_models_are_left_to_the_library(kind: str) -> None:
+    assert layers.Layers.of(make(kind, **OTHERS[kind])) is None
+
+
+@pytest.mark.parametrize("tile", [Tile(16, 16), Tile(32, 64, 2), Tile(16, 16, 5), Tile(64, 32, 99)])
+def test_rows_are_added_up_however_a_product_is_cut(tile: Tile) -> None:
+    torch.manual_seed(1)
+    x, before, weight, norm = (torch.randn(*s, device=DEVICE) for s in ((5, 192), (5, 96), (96, 192), (96,)))
+    rows, counts = begin(before, Norm(norm, 1e-6)), torch.zeros(6, dtype=torch.int32, device=DEVICE)
+    for _ in range(2):  # the counts are as they were
+        made = add(x, weight, None, rows, Norm(norm, 1e-6), counts, tile)
+        expected = before + x @ weight.t()
+        torch.testing.assert_close(made.x, expected, atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(made.weighed, expected * norm, atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(made.squares.sum(1), expected.square().sum(1), atol=1e-2, rtol=1e-4)
+        assert not counts.any()
