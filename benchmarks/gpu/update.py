@@ -10,6 +10,7 @@ comparison through the same learner. All have the same loss.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
 from recollect.config import Optim
 from recollect.models.compiled import compile_layers
+from recollect.train.forward import Prediction, in_pieces
 from recollect.train.learner import Learner
 
 
@@ -37,6 +39,32 @@ def plain_rows(name: str, rows: list[np.ndarray], trained: int) -> float:
     return seconds(work, 2, 1)
 
 
+def make_learner(name: str, liger: bool = False) -> Learner:
+    """A learner as in training: compiled layers, or those of Liger."""
+    model = build(name, dtype=torch.float32)
+    if liger:
+        from liger_kernel.transformers import apply_liger_kernel_to_qwen2
+
+        apply_liger_kernel_to_qwen2(model=model, fused_linear_cross_entropy=False)
+    learner = Learner(model, Optim(), 1, torch.bfloat16, half=True)
+    if not liger:
+        compile_layers(learner.model, trained=True)
+    return learner
+
+
+def heads(config: Any, count: int) -> tuple[float, float]:
+    """Seconds of forward and backward of the head alone, for so many targets: ours, and Liger's fused loss."""
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    head = torch.nn.Linear(config.hidden_size, config.vocab_size, False, "cuda", torch.bfloat16)
+    hidden = torch.randn(count, config.hidden_size, device="cuda").bfloat16().requires_grad_()
+    targets = torch.randint(config.vocab_size, (count,), device="cuda")
+    policy, theirs = Prediction(hidden, head, None), LigerFusedLinearCrossEntropyLoss()
+    rows = policy.at_once(config.vocab_size)
+    ours = seconds(lambda: in_pieces(policy, targets, rows).logprob.mean().backward(), 5)
+    return ours, seconds(lambda: theirs(head.weight, hidden, targets).backward(), 5)
+
+
 def operations_of(config: object, parameters: int, tree: Packed, pairs: float) -> float:
     """Multiplications and additions of forward, backward and what the head computes twice."""
     size = config.vocab_size * config.hidden_size  # type: ignore[attr-defined]
@@ -52,6 +80,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=5120)
     parser.add_argument("--branches", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--liger", action="store_true", help="also with the kernels of liger-kernel, if installed")
     args = parse(parser, "tree_update.py")
     peak, rng = matmul_peak(), np.random.default_rng(0)
     prefix = rng.integers(0, 1000, args.prefix)
@@ -64,11 +93,10 @@ def main() -> None:
         [build_tree(range(len(rows)), rows)], [trained] * len(rows), [i * args.length for i in range(len(rows))]
     )
     alone = [pack([build_tree([0], [row])], [trained], [0]) for row in rows]
-    learner = Learner(build(args.shape, dtype=torch.float32), Optim(), 1, torch.bfloat16, half=True)
-    compile_layers(learner.model, trained=True)
+    learner = make_learner(args.shape)
     count = args.branches * args.length
 
-    def step(packs: list[Packed]) -> None:
+    def step(packs: list[Packed], learner: Learner = learner) -> None:
         learner.backward(packs, lambda packed, logp, entropy: -logp.sum() / count)
 
     one, together = seconds(lambda: step(alone), 1, 1), seconds(lambda: step([tree]), 5, 2)
@@ -80,6 +108,14 @@ def main() -> None:
         f"{together:.3f} s; rows by transformers {plain:.3f} s, {plain / together:.1f}×; rows by the same learner "
         f"{one:.3f} s, {one / together:.1f}×; {100 * share:.0f} % of {peak / 1e12:.0f} TFLOP/s"
     )
+    if args.liger:
+        other = make_learner(args.shape, liger=True)
+        theirs = seconds(lambda: step([tree], other), 5, 2)
+        ours, fused = heads(other.model.config, count)
+        print(
+            f"with Liger's layers instead of compiled ones: {theirs:.3f} s, {theirs / together:.2f}×; "
+            f"the head alone {ours:.3f} s (log-probabilities and entropy), Liger's fused loss {fused:.3f} s"
+        )
 
 
 if __name__ == "__main__":

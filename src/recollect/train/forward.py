@@ -150,13 +150,20 @@ def statistics(
     """
     policy = predict(model, packed)
     rows = chunk or policy.at_once(model.config.vocab_size, 1 if reference is None else 2)
+    return in_pieces(policy, packed.targets, rows, temperature, reference)
+
+
+def in_pieces(
+    policy: Prediction, targets: Tensor, rows: int, temperature: float = 1.0, reference: Prediction | None = None
+) -> Statistics:
+    """Statistics of targets, so many at a time."""
     if len(policy.hidden) <= rows:
         other = None if reference is None else reference.hidden
-        return _piece(policy, reference, policy.hidden, other, packed.targets, temperature)
+        return _piece(policy, reference, policy.hidden, other, targets, temperature)
     hidden = policy.hidden.split(rows)
     others = [None] * len(hidden) if reference is None else reference.hidden.split(rows)
     pieces: list[Statistics] = []
-    for h, o, t in zip(hidden, others, packed.targets.split(rows), strict=True):
+    for h, o, t in zip(hidden, others, targets.split(rows), strict=True):
         if torch.is_grad_enabled():
             made = checkpoint(_piece, policy, reference, h, o, t, temperature, use_reentrant=False)
         else:
