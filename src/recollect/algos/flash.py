@@ -25,6 +25,7 @@ from recollect.algos.tree import Tree
 
 MOST_LEVELS = 12  # of branches above each other; deeper trees are attended by segments (packed.py)
 LONG = 1024  # tokens from which a segment, and what is below it, get a call of their own
+WIDEST = 256  # numbers of a head that the kernels can take
 KEYS_STEP = 256  # such a call reads a multiple of so many keys, as every new shape has to be prepared once
 
 Places = slice | Tensor  # of tokens
@@ -82,6 +83,11 @@ class Block:
     def backward(self, kept: Sequence[Tensor], total: Tensor, scale: float) -> Grads:
         """As of a level."""
         return dense_backward(kept, total, scale, self.causal)
+
+
+def takes(dtype: torch.dtype, width: int) -> bool:
+    """True for the types and widths of heads that the kernels can take."""
+    return dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= WIDEST
 
 
 def attend_lengths(

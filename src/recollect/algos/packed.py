@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.algos.dense import fast_blocks
-from recollect.algos.flash import Plan, TreeAttention, levels, tree_backward, tree_forward
+from recollect.algos.flash import Plan, TreeAttention, levels, takes, tree_backward, tree_forward
 from recollect.algos.installed import prefer_installed
 from recollect.algos.tree import Tree
 from recollect.models.attention import sdpa, small_sdpa
@@ -75,7 +75,7 @@ class TreePlan:
 
     def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> Plan | None:
         """The levels, where a GPU can attend by them."""
-        able = q.is_cuda and window is None and softcap is None and q.dtype in (torch.bfloat16, torch.half)
+        able = q.is_cuda and window is None and softcap is None and takes(q.dtype, q.shape[2])
         if self.levels is None or not able:
             return None
         prefer_installed(q.shape[2])

@@ -14,19 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.flash import attend_lengths, merge
+from recollect.algos.flash import attend_lengths, merge, takes
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 
-WIDEST = 256  # numbers of a head that such a call can take
-
 
 def able(model: Any, dim: int) -> bool:
-    """True for a model whose attention is neither capped nor limited to a window, in half precision."""
+    """True for a model whose attention is neither capped nor limited to a window, with heads that the kernels take."""
     config = model.config
     limited = getattr(config, "attn_logit_softcapping", None) or getattr(config, "sliding_window", None)
-    return not limited and model.dtype in (torch.bfloat16, torch.float16) and dim % 8 == 0 and dim <= WIDEST
+    return not limited and takes(model.dtype, dim)
 
 
 def in_groups(joining: list[Request]) -> list[Request]:
