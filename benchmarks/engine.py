@@ -3,8 +3,9 @@
 A small model's time goes to overheads: Python between steps, key-value caches that are copied as they grow, attention
 over prompts that many samples share. The engine exists to remove them, and this says by how much. Two workloads of 64
 completions: 64 distinct prompts, and 8 prompts with 8 samples each, as a GRPO step asks for. Every repetition has fresh
-prompts, so no cache carries over. Both sides use the same dtype, plain sampling at temperature 1 (no top-k, no top-p)
-and their own best number of threads; the baseline also its best batch size.
+prompts and empty caches. Both sides use the same dtype, plain sampling at temperature 1 (no top-k, no top-p) and their
+own best number of threads; the baseline also its best batch size. With --vllm URL the baseline is a vLLM server on this
+machine that serves the embedded model (`recollect model tiny -o FOLDER` writes it).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from recollect.policies.engine import Engine
 from recollect.types import Sampling
 
 ROWS = 64
+CALM_S = 10  # a vLLM server that has nothing to do keeps its cores busy for some seconds more
 Prompts = list[list[int]]
 Generate = Callable[[Prompts], int]  # makes completions for prompts and returns how many tokens that were
 Setting = tuple[int, Generate]  # threads, and how to generate
@@ -44,10 +46,11 @@ class Work:
     prompt_tokens: int
     new_tokens: int
     vocabulary: int
+    salt: int = 0  # other prompts: a server may still know those of the last time
 
     def prompts(self, seed: int) -> Prompts:
         """Random prompts, each repeated for all of its samples."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng((self.salt, self.distinct, seed))  # workloads share no prompt
         rows = rng.integers(10, self.vocabulary, (self.distinct, self.prompt_tokens))
         return [row.tolist() for row in rows for _ in range(ROWS // self.distinct)]
 
@@ -115,6 +118,7 @@ def ours(engine: Engine, new_tokens: int) -> Generate:
         return sum(len(c.ids) for c in done)
 
     def generate(prompts: Prompts) -> int:
+        engine.new_weights(0)  # the same prompts may have been read with another number of threads
         return asyncio.run(gather(prompts))
 
     return generate
@@ -143,11 +147,16 @@ def best(choices: dict[str, Setting], work: Work, repeats: int) -> dict[str, flo
     return rates
 
 
+def threads_of(args: argparse.Namespace) -> list[int]:
+    """The numbers of threads to try."""
+    return [args.threads] if args.threads else sorted({1, min(2, torch.get_num_threads())})
+
+
 def compare(name: str, dtype: torch.dtype, args: argparse.Namespace) -> None:
     """Print the rows of one model in one dtype."""
     theirs, mine, decode = models(name, dtype)
     engine = Engine(mine, decode)
-    threads = [args.threads] if args.threads else sorted({1, min(2, torch.get_num_threads())})
+    threads = threads_of(args)
     for label, distinct, target in WORKLOADS:
         work = Work(label, distinct, args.prompt_tokens, args.new_tokens, mine.config.vocab_size)
         base = {f"{t} thr, batch {b}": (t, baseline(theirs, args.new_tokens, b)) for t in threads for b in args.batches}
@@ -172,20 +181,32 @@ def ask(url: str, body: dict[str, Any] | None = None) -> Any:
         return json.load(reply)
 
 
-def vllm(url: str, args: argparse.Namespace) -> None:
-    """Print tokens per second of an OpenAI-compatible server under the same workloads."""
+def server(url: str, new_tokens: int, pool: ThreadPoolExecutor) -> Generate:
+    """All requests at once to an OpenAI-compatible server."""
     base = url.rstrip("/").removesuffix("/v1") + "/v1"
     model = ask(f"{base}/models")["data"][0]["id"]
 
     def one(prompt: list[int]) -> int:
-        body = {"model": model, "prompt": prompt, "max_tokens": args.new_tokens, "temperature": 1.0, "ignore_eos": True}
+        body = {"model": model, "prompt": prompt, "max_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
         return int(ask(f"{base}/completions", body)["usage"]["completion_tokens"])
 
+    return lambda prompts: sum(pool.map(one, prompts))
+
+
+def against_server(args: argparse.Namespace) -> None:
+    """Print the server's rates, then the engine's."""
+    engines = {name: Engine(load_model(EMBEDDED, getattr(torch, name)), lambda ids: "") for name in args.dtypes}
+    size = args.prompt_tokens, args.new_tokens, next(iter(engines.values())).model.config.vocab_size
+    works = [Work(label, distinct, *size, time.time_ns()) for label, distinct, _ in WORKLOADS]
+    own = {f"{n}, {t} thr": (t, ours(e, args.new_tokens)) for n, e in engines.items() for t in threads_of(args)}
     with ThreadPoolExecutor(ROWS) as pool:
-        for label, distinct, _ in WORKLOADS:
-            work = Work(label, distinct, args.prompt_tokens, args.new_tokens, args.vllm_vocabulary)
-            rates = [rate(lambda prompts: sum(pool.map(one, prompts)), work, seed) for seed in range(args.repeats + 1)]
-            print(f"{model} at {url}: {label:<14} {max(rates[1:]):>9.0f} tokens/s", flush=True)
+        asked = (1, server(args.vllm, args.new_tokens, pool))
+        theirs = [best({"vLLM": asked}, work, args.repeats)["vLLM"] for work in works]
+    time.sleep(CALM_S)
+    for work, slow in zip(works, theirs, strict=True):
+        print(f"{work.name:<14} {'vLLM':<16} {slow:>9.0f}")
+        for name, fast in best(own, work, args.repeats).items():
+            print(f"{work.name:<14} {name:<16} {fast:>9.0f} {fast / slow:>6.2f}×", flush=True)
 
 
 def main() -> None:
@@ -199,14 +220,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: the better of one and two, for each side")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions; the best counts")
     parser.add_argument("--all", action="store_true", help="also print the rate of every setting")
-    parser.add_argument("--vllm", metavar="URL", help="measure an OpenAI-compatible vLLM server instead")
-    parser.add_argument("--vllm-vocabulary", type=int, default=800, help="random prompt ids stay below this")
+    parser.add_argument("--vllm", metavar="URL", help="against a vLLM server that serves the embedded model")
     args = parser.parse_args()
     disable_progress_bar()
-    if args.vllm:
-        vllm(args.vllm, args)
-        return
     print(f"{args.prompt_tokens} prompt tokens, {args.new_tokens} new tokens, {ROWS} completions; tokens/s")
+    if args.vllm:
+        against_server(args)
+        return
     print(f"{'model':<6} {'dtype':<9} {'workload':<14} {'generate':>9} {'':<18} {'engine':>9} {'':<8} {'ratio':>6}")
     for name in args.models:
         for dtype in args.dtypes:
