@@ -10,10 +10,6 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import recollect.cli  # noqa: F401  sets the environment that a run has, before torch is loaded
-
-# isort: split
-
 import torch
 from device import parse
 from synthetic import make_folder, write_tasks

@@ -6,10 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait do so briefly: others may need the core
-# CPU kernels kept for shapes seen before: the 1024 of these libraries hold hundreds of MiB, and are no faster
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
