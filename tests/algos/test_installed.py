@@ -32,6 +32,7 @@ from recollect.algos.dense import flash_forward
 from recollect.algos.flash import Level, TreeAttention, levels
 from recollect.algos.installed import Kernel, is_installed, prefer_installed, put_in_place
 from recollect.algos.tree import build_tree
+from recollect.models.attention import Scoring
 
 KEY = "stand-in"
 STAND_IN = Kernel(KEY, "stand_in_attention.kernels", "StandIn 9")
@@ -389,8 +390,8 @@ def test_the_learner_asks_before_it_attends_by_levels(monkeypatch: Any) -> None:
     plan = packed.pack([build_tree([0], [np.arange(5)])], [np.arange(5) > 0], [0]).plan
     assert plan.levels is not None
     like = lambda dtype: SimpleNamespace(is_cuda=True, dtype=dtype, shape=(5, 4, 48))
-    assert plan._levels_for(like(torch.float32), None, None) is None  # type: ignore[arg-type]
-    assert plan._levels_for(like(torch.bfloat16), 16, None) is None  # type: ignore[arg-type]
+    assert plan._levels_for(like(torch.float32), Scoring(1.0)) is None  # type: ignore[arg-type]
+    assert plan._levels_for(like(torch.bfloat16), Scoring(1.0, 16)) is None  # type: ignore[arg-type]
     assert not asked
-    assert plan._levels_for(like(torch.bfloat16), None, None) is plan.levels  # type: ignore[arg-type]
+    assert plan._levels_for(like(torch.bfloat16), Scoring(1.0)) is plan.levels  # type: ignore[arg-type]
     assert asked == [48]

@@ -13,6 +13,7 @@ from recollect.algos import flash
 from recollect.algos.flash import levels
 from recollect.algos.packed import TreePlan, pack
 from recollect.algos.tree import build_tree
+from recollect.models.attention import Scoring
 from tests.policies.test_prompts import attend_plainly
 
 
@@ -57,11 +58,11 @@ def test_heads_that_the_kernels_cannot_take_go_by_segments(
     plan = tree_plan()
     q, k, v = (torch.randn(heads, plan.total, width).to(dtype) for heads in (4, 2, 2))
     there = [x.as_subclass(OnGpu) for x in (q, k, v)]
-    expected = plan.attend(0, q.float(), k.float(), v.float(), width**-0.5, None, None)
+    expected = plan.attend(0, q.float(), k.float(), v.float(), Scoring(width**-0.5))
     assert not calls
-    found = plan.attend(0, *there, width**-0.5, None, None)  # type: ignore[call-arg, arg-type]
+    found = plan.attend(0, *there, Scoring(width**-0.5))  # type: ignore[call-arg, arg-type]
     assert bool(calls) == by_levels
     torch.testing.assert_close(found.as_subclass(Tensor).float(), expected, atol=0.05, rtol=0.05)
     calls.clear()
-    plan.attend(0, *there, width**-0.5, 24, None)  # type: ignore[call-arg, arg-type]
+    plan.attend(0, *there, Scoring(width**-0.5, 24))  # type: ignore[call-arg, arg-type]
     assert not calls, "kernels without a window attend within one"

@@ -61,7 +61,7 @@ def test_usual_models_give_the_numbers_of_the_library(kind: str, rows: int) -> N
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
     found = made(tokens, positions, ours)
-    assert ours.limits == theirs.limits
+    assert ours.scorings == theirs.scorings
     for a, b in zip([*ours.asked, found], [*theirs.asked, expected], strict=True):
         torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
     assert not made.counts.any()

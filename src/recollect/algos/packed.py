@@ -17,7 +17,7 @@ from recollect.algos.dense import fast_blocks
 from recollect.algos.flash import Plan, TreeAttention, levels, takes, tree_backward, tree_forward
 from recollect.algos.installed import prefer_installed
 from recollect.algos.tree import Tree
-from recollect.models.attention import sdpa, small_sdpa
+from recollect.models.attention import Scoring, sdpa, small_sdpa
 from recollect.models.native.blocks import Segments, able, segments_attention
 
 FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
@@ -64,50 +64,43 @@ class TreePlan:
         """Flat tokens."""
         return len(self.inverse)
 
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)  # [tokens, heads, dim]
-        levels = self._levels_for(q, window, softcap)
+        levels = self._levels_for(q, scoring)
         if levels is not None:
-            return TreeAttention.apply(q, k, v, scale, levels)
-        return self._by_segments(q, k, v, scale, window, softcap)
+            return TreeAttention.apply(q, k, v, scoring.scale, levels)
+        return self._by_segments(q, k, v, scoring)
 
-    def _levels_for(self, q: Tensor, window: int | None, softcap: float | None) -> Plan | None:
+    def _levels_for(self, q: Tensor, scoring: Scoring) -> Plan | None:
         """The levels, where a GPU can attend by them."""
-        able = q.is_cuda and window is None and softcap is None and takes(q.dtype, q.shape[2])
+        able = q.is_cuda and scoring[1:] == (None, None) and takes(q.dtype, q.shape[2])
         if self.levels is None or not able:
             return None
         prefer_installed(q.shape[2])
         return self.levels
 
-    def attend_kept(
-        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
-    ) -> tuple[Tensor, Tensor]:
+    def attend_kept(self, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Without a graph: the output [tokens, heads, dim] and what `attend_back` needs of it."""
-        levels = self._levels_for(q, window, softcap)
+        levels = self._levels_for(q, scoring)
         if levels is not None:
-            return tree_forward(q, k, v, scale, levels)
-        out = self._by_segments(q, k, v, scale, window, softcap)
+            return tree_forward(q, k, v, scoring.scale, levels)
+        out = self._by_segments(q, k, v, scoring)
         return out, torch.empty(q.shape[1], q.shape[0], device=q.device)
 
-    def attend_back(
-        self, grad: Tensor, kept: Sequence[Tensor], scale: float, window: int | None, softcap: float | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def attend_back(self, grad: Tensor, kept: Sequence[Tensor], scoring: Scoring) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of ``kept``'s queries, keys and values; by segments they are computed again."""
         q, k, v, out, total = kept
-        levels = self._levels_for(q, window, softcap)
+        levels = self._levels_for(q, scoring)
         if levels is not None:
-            return tree_backward(grad, q, k, v, out, total, scale, levels)
+            return tree_backward(grad, q, k, v, out, total, scoring.scale, levels)
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-            again = self._by_segments(leaves[0], leaves[1], leaves[2], scale, window, softcap)
+            again = self._by_segments(leaves[0], leaves[1], leaves[2], scoring)
             found = torch.autograd.grad(again, leaves, grad)
         return found[0].contiguous(), found[1].contiguous(), found[2].contiguous()
 
-    def _by_segments(
-        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
-    ) -> Tensor:
+    def _by_segments(self, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        scale, window, softcap = scoring
         few = [b.queries.numel() * b.keys.shape[1] * q.shape[1] <= FEW_SCORES for b in self.buckets]
         if all(few) and softcap is None and able(q, q.shape[2]):
             segments = [Segments(b.queries, b.keys, b.before) for b in self.buckets]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,14 @@ NAME = "recollect"
 def window_of(attention: Any) -> int | None:
     """How far back an attention module of the library looks; None: to the beginning."""
     return getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
+
+
+class Scoring(NamedTuple):
+    """What scores are multiplied by, how far back queries look, and what scores are capped at (None: no limit)."""
+
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
 
 
 class Plan(Protocol):
@@ -37,16 +45,7 @@ class Plan(Protocol):
         """How many flat tokens there are."""
         ...
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Tensor: ...
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor: ...
 
 
 _active: Plan | None = None  # a plain global: backward passes on other threads must see it too
@@ -77,7 +76,8 @@ def _attend_next(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, sof
     global _turn
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer, _turn = _turn, _turn + 1
-    return _active.attend(layer, q, k, v, scale, window or None, softcap or None).contiguous()  # as promised below
+    scoring = Scoring(scale, window or None, softcap or None)
+    return _active.attend(layer, q, k, v, scoring).contiguous()  # as promised below
 
 
 @_attend_next.register_fake
@@ -89,7 +89,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float
 def _attend_tree(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> tuple[Tensor, Tensor]:
     """Attention inside a compiled layer that is trained: [tokens, heads, dim], and what its gradient needs."""
     plan: Any = _active
-    return plan.attend_kept(q, k, v, scale, window or None, softcap or None)
+    return plan.attend_kept(q, k, v, Scoring(scale, window or None, softcap or None))
 
 
 @_attend_tree.register_fake
@@ -103,7 +103,7 @@ def _attend_tree_back(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Its gradient; the plan of the forward pass is active again."""
     plan: Any = _active
-    return plan.attend_back(grad, (q, k, v, out, total), scale, window or None, softcap or None)
+    return plan.attend_back(grad, (q, k, v, out, total), Scoring(scale, window or None, softcap or None))
 
 
 @_attend_tree_back.register_fake
@@ -148,7 +148,7 @@ def _attention(
         return found.unsqueeze(0), None
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    out = _active.attend(layer, query[0], key[0], value[0], scale, sliding_window, softcap)
+    out = _active.attend(layer, query[0], key[0], value[0], Scoring(scale, sliding_window, softcap))
     return out.unsqueeze(0), None
 
 

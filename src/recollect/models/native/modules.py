@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.models.attention import active, using, window_of
+from recollect.models.attention import Scoring, active, using, window_of
 from recollect.models.native.blocks import LANES, WIDEST, Heads, able, gated
 from recollect.models.native.blocks import Norm as Kind
 
@@ -156,7 +156,7 @@ class Attention(_Compiled):
             return super().forward(x, position_embeddings, attention_mask, **more)  # type: ignore[misc]
         cos, sin = (t[0].contiguous() for t in position_embeddings)
         q, k, v = (t.transpose(0, 1) for t in self.heads(self.project(x[0]), cos, sin, *weights))
-        out = plan.attend(int(self.layer_idx), q, k, v, self.scaling, window_of(self), None)
+        out = plan.attend(int(self.layer_idx), q, k, v, Scoring(self.scaling, window_of(self)))
         return self.o_proj(out.reshape(*x.shape[:2], -1)), None
 
 
@@ -168,8 +168,8 @@ class _Asked:
     def __init__(self) -> None:
         self.asked: list[Tensor] = []
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *limits: float | None) -> Tensor:
-        self.asked = [q, k, v, torch.tensor([float("nan") if x is None else float(x) for x in (layer, *limits)])]
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        self.asked = [q, k, v, torch.tensor([float("nan") if x is None else float(x) for x in (layer, *scoring)])]
         return q.transpose(0, 1)
 
 

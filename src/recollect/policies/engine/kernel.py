@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.models.attention import Scoring
 from recollect.models.native.build import function
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
@@ -94,23 +95,13 @@ class _Compiled:
             setattr(job, name, arrays[name].ctypes.data if name in arrays else value)
         return job, list(arrays.values())  # the arrays must live as long as the job
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
         job, _ = self.jobs[last]
         q, k, v = (x.transpose(0, 1).contiguous() for x in (q, k, v))
         out = torch.zeros_like(q) if last else torch.empty_like(q)
-        job.heads, job.layer, job.window = q.shape[1], layer, window or 0
-        job.scale, job.softcap = scale, softcap or 0.0
+        job.heads, job.layer, job.window = q.shape[1], layer, scoring.window or 0
+        job.scale, job.softcap = scoring.scale, scoring.softcap or 0.0
         job.q, job.k, job.v, job.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         if self.cache.keys:
             job.keys, job.values = self.cache.keys[layer].data_ptr(), self.cache.values[layer].data_ptr()

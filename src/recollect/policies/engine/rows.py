@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.models.attention import Scoring
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 
@@ -206,18 +207,9 @@ class RowsAttention:
         self.dense = len(self.flat) == rows * width
         self._masks: dict[tuple[int, int | None], tuple[Tensor, Tensor | None]] = {}
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         """Queries [heads, tokens, dim] in row order → [tokens, heads, dim]; new keys and values are stored."""
+        scale, window, softcap = scoring
         heads, _, dim = q.shape
         kv, rows, width, end = k.shape[0], self.rows, self.width, self.first + self.rows
         keys, values = self.cache.keys[layer], self.cache.values[layer]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.models.attention import sdpa
+from recollect.models.attention import Scoring, sdpa
 from recollect.policies.engine.prefix import Prefix
 
 
@@ -32,28 +32,19 @@ class PrefixRead:
     def positions(self) -> list[np.ndarray]:
         return [np.arange(self.prefix.done, self.prefix.done + self.size)]
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         done, end = self.prefix.done, self.prefix.done + self.size
         keys, values = self.prefix.keys[layer], self.prefix.values[layer]
         keys[:, :, done:end], values[:, done:end] = k.transpose(1, 2), v
         if last:
             return q.new_zeros(q.shape[1], q.shape[0], v.shape[2])
         mask = None
-        if done or window is not None:
+        if done or scoring.window is not None:
             query = torch.arange(done, end, device=q.device)[:, None]
             key = torch.arange(end, device=q.device)[None]
-            mask = (key <= query) & (query - key < (window or end + 1))
-        out = sdpa(q[None], keys[None, :, :, :end].transpose(2, 3), values[None, :, :end], mask, scale, softcap)
+            mask = (key <= query) & (query - key < (scoring.window or end + 1))
+        seen = keys[None, :, :, :end].transpose(2, 3), values[None, :, :end]
+        out = sdpa(q[None], *seen, mask, scoring.scale, scoring.softcap)
         return out[0].transpose(0, 1)
 
 
@@ -88,17 +79,7 @@ class PrefixBatch:
         inside = torch.arange(self.longest, device=device) < lengths[:, None]
         self.flat = inside.reshape(-1).nonzero().squeeze(-1)
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         n, longest = len(self.prefixes), self.longest
         padded = []
         for x in (q, k, v):
@@ -111,27 +92,17 @@ class PrefixBatch:
         if last:
             return q.new_zeros(q.shape[1], q.shape[0], v.shape[2])
         mask = None
-        if window is not None:
+        if scoring.window is not None:
             place = torch.arange(longest, device=q.device)
-            mask = (place[None] <= place[:, None]) & (place[:, None] - place[None] < window)
-        out = sdpa(padded[0], padded[1], padded[2], mask, scale, softcap)
+            mask = (place[None] <= place[:, None]) & (place[:, None] - place[None] < scoring.window)
+        out = sdpa(padded[0], padded[1], padded[2], mask, scoring.scale, scoring.softcap)
         return out.transpose(1, 2).reshape(n * longest, q.shape[0], -1)[self.flat]
 
 
 class Part(Protocol):
     """Attention of some flat tokens that follow each other; ``last``: of the last layer."""
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor: ...
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor: ...
 
 
 @dataclass
@@ -147,22 +118,13 @@ class StepPlan:
         if self.keep is not None and len(self.keep) == self.total:
             self.keep = None
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         last = layer == self.layers - 1
         if len(self.parts) == 1:
-            return self.parts[0][0].attend(layer, q, k, v, scale, window, softcap, last)
+            return self.parts[0][0].attend(layer, q, k, v, scoring, last)
         outs, start = [], 0
         for part, count in self.parts:
             s = slice(start, start + count)
-            outs.append(part.attend(layer, q[:, s], k[:, s], v[:, s], scale, window, softcap, last))
+            outs.append(part.attend(layer, q[:, s], k[:, s], v[:, s], scoring, last))
             start += count
         return torch.cat(outs)

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from recollect.models.attention import Scoring
+
 
 @triton.jit
 def _raw(s, scale, softcap, SOFTCAP: tl.constexpr):
@@ -207,8 +209,7 @@ MANY = 64  # queries that such a program takes
 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slot: Tensor, own: Tensor, shared: Tensor,
-    readers: Tensor | None, bases: Tensor, rooms: Tensor, counts: Tensor, layer: int, scale: float,
-    window: int | None, softcap: float | None,
+    readers: Tensor | None, bases: Tensor, rooms: Tensor, counts: Tensor, layer: int, scoring: Scoring,
 ) -> Tensor:  # fmt: skip
     """Queries [heads, rows, dim] of one new token for each row → [rows, heads, dim]; the new keys are stored.
 
@@ -222,6 +223,7 @@ def decode(
     step, warps, stages = OWN_TILE
     own_parts = max(1, min(OWN_SPLITS, PROGRAMS // (rows * kv), keys.shape[2] // step))
     parts = 0
+    scale, window, softcap = scoring
     common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
     limits = (scale, softcap or 0.0, window or 0)
     if readers is not None:

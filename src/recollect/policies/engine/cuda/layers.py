@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.models.attention import Plan, using, window_of
+from recollect.models.attention import Plan, Scoring, using, window_of
 from recollect.policies.engine.cuda.prepare import First
 from recollect.policies.engine.cuda.products import DOWN, FEW, FEW_DOWN, LEAST, OUT, Norm, add, begin, gate, turn
 
@@ -56,7 +56,7 @@ class Layers:
             norms = (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
             made = turn(rows, first.fused_weight, first.fused_bias, turns, (queries, keys, self.dim), norms)
             q, k, v = made.transpose(0, 1).split([queries, keys, keys])
-            seen = plan.attend(number, q, k, v, attention.scaling, window_of(attention), None)
+            seen = plan.attend(number, q, k, v, Scoring(attention.scaling, window_of(attention)))
             out, down = attention.o_proj, mlp.down_proj
             rows = add(
                 seen.view(len(tokens), -1), out.weight, out.bias, rows, _norm(layer.post_attention_layernorm),
@@ -117,11 +117,11 @@ class _Asked:
 
     def __init__(self) -> None:
         self.asked: list[Tensor] = []
-        self.limits: list[tuple[float | None, ...]] = []
+        self.scorings: list[Scoring] = []
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *limits: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         self.asked += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
-        self.limits.append((layer, *limits))
+        self.scorings.append(scoring)
         return q.transpose(0, 1).clone(memory_format=torch.contiguous_format)
 
 
@@ -139,4 +139,4 @@ def agrees(model: Any, made: Layers) -> bool:
         return False
     pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
     limit = AGREED.get(model.dtype, 0.0)
-    return ours.limits == theirs.limits and all((a - b).norm() <= limit * b.norm() for a, b in pairs)
+    return ours.scorings == theirs.scorings and all((a - b).norm() <= limit * b.norm() for a, b in pairs)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from recollect.algos.flash import attend_lengths, merge, takes
+from recollect.models.attention import Scoring
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
@@ -90,30 +91,20 @@ class Prompts:
         """Where that is."""
         return [np.arange(p.done, p.done + n) for p, n in self.reading]
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        last: bool = False,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         """Queries [heads, tokens, dim] → [tokens, heads, dim]; new keys and values are stored."""
-        assert window is None, "a window must be in the model's configuration"
-        assert softcap is None, "a cap must be in the model's configuration"
+        assert scoring.window is None, "a window must be in the model's configuration"
+        assert scoring.softcap is None, "a cap must be in the model's configuration"
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         self._store(layer, k, v)
-        out, total = attend_lengths(q, k, v, scale, self.ends, self.ends, self.longest, self.longest, True)
+        out, total = attend_lengths(q, k, v, scoring.scale, self.ends, self.ends, self.longest, self.longest, True)
         if self.known:
             some = slice(self.start, self.stop)
             keys = [p.keys[layer][:, :, :n].permute(2, 0, 1) for p, n in self.known]
             values = [p.values[layer][:, :n].transpose(0, 1) for p, n in self.known]
             one = len(keys) == 1
             part, weight = attend_lengths(
-                q[some], keys[0] if one else torch.cat(keys), values[0] if one else torch.cat(values), scale,
+                q[some], keys[0] if one else torch.cat(keys), values[0] if one else torch.cat(values), scoring.scale,
                 *self.known_lengths, False,
             )  # fmt: skip
             merge(out[some], total[:, some], part, weight)

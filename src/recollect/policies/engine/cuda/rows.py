@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.models.attention import Scoring
 from recollect.policies.engine.cuda.draw import draw
 from recollect.policies.engine.cuda.kernels import decode
 from recollect.policies.engine.prefix import ROOM
@@ -99,14 +100,12 @@ class DeviceRows:
         self.rooms[:groups].copy_(torch.from_numpy(rooms))
         return groups, most
 
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """One layer's attention (see recollect.models.attention)."""
         keys, values = self.cache.keys[layer].transpose(2, 3), self.cache.values[layer]
         return decode(
             q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms,
-            self.counts, layer, scale, window, softcap,
+            self.counts, layer, scoring,
         )  # fmt: skip
 
     def draw(self, logits: Tensor) -> None:
