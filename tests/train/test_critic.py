@@ -167,7 +167,6 @@ def test_only_the_head_learns_when_asked() -> None:
 VARIANTS: dict[str, list[str]] = {
     "own": [],
     "own-lora": ["critic.model.lora_rank=4", "critic.model.lora_dropout=0.2"],
-    "own-recomputed": ["critic.model.enable_gradient_checkpointing=true"],
     "shared": ["critic.model.share_actor=true"],
     "shared-lora": ["critic.model.share_actor=true", "actor_rollout_ref.model.lora_rank=4"],
     "muon": ["critic.optim.name=muon"],

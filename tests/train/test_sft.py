@@ -135,7 +135,7 @@ def settings(tmp_path: Path, model: Path, *more: str) -> list[str]:
     [
         [],
         ["actor_rollout_ref.model.lora_rank=4"],
-        ["actor_rollout_ref.model.enable_gradient_checkpointing=true", "actor_rollout_ref.actor.dtype=bfloat16"],
+        ["actor_rollout_ref.model.enable_gradient_checkpointing=false", "actor_rollout_ref.actor.dtype=bfloat16"],
         ["actor_rollout_ref.model.use_remove_padding=false", "sft.optim.name=muon", "sft.test_freq=2"],
     ],
 )

@@ -45,7 +45,7 @@ VARIANTS = {
     "small micro-batches": [
         f"{ACTOR}.use_dynamic_bsz=false",
         f"{ACTOR}.ppo_micro_batch_size_per_gpu=3",
-        "actor_rollout_ref.model.enable_gradient_checkpointing=true",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=false",
     ],
     "muon on LoRA": [
         f"{ACTOR}.optim.name=muon",

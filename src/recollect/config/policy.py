@@ -23,7 +23,7 @@ class Model:
     """The model that is trained."""
 
     path: str = "tiny"  # a folder, a hub name, `tiny` (embedded), `scratch`, `scratch_small`, `scratch_tools` (random)
-    enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    enable_gradient_checkpointing: bool = True  # recompute activations of as few layers as free memory asks for
     use_remove_padding: bool = True  # pack sequences and share their prefixes; False: one sequence at a time
     lora_rank: int = 0  # train a LoRA adapter of this rank instead of all weights; 0: all weights
     lora_alpha: float = 16.0  # scale of the adapter: alpha / rank
@@ -151,7 +151,7 @@ class CriticModel:
 
     path: str = ""  # a folder or hub name; empty: the actor's starting model
     share_actor: bool = False  # put the value head on the actor's own body instead of a model of its own
-    enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
+    enable_gradient_checkpointing: bool = True  # as the actor's; a shared body goes by the actor's
     lora_rank: int = 0  # train a LoRA adapter of this rank and the head; 0: all weights
     lora_alpha: float = 16.0  # scale of the adapter: alpha / rank
     target_modules: list[str] = field(default_factory=lambda: ["all-linear"])  # modules that get an adapter

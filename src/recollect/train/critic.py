@@ -34,7 +34,7 @@ class ValueModel(nn.Module):
 
     def __init__(self, body: Any) -> None:
         super().__init__()
-        self.body = body
+        self.body, self.config = body, body.config
         self.value_head = nn.Linear(body.config.hidden_size, 1, device=next(body.parameters()).device)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)

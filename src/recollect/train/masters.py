@@ -62,6 +62,10 @@ class Masters:
         """The weight that an optimizer moves for a parameter: its master, or itself where it has none."""
         return self._of.get(id(parameter), parameter)
 
+    def summed(self) -> int:
+        """Numbers of the gradients that are added up here."""
+        return sum(gradient.numel() for gradient in self._gradients.values())
+
     def hand_over(self) -> None:
         """Give the summed gradients to the masters, for an optimizer to read."""
         for name, gradient in self._gradients.items():

@@ -33,9 +33,12 @@ class Optimizers:
         return self.moved()
 
     def owed(self) -> int:
-        """Bytes that an update takes for a while: gradients, and before the first one the moments too."""
-        started = any(part.state for part in self.parts)
-        return sum(p.numel() for p in self.moved()) * (4 if started else 12)
+        """Bytes that an update will take: gradients that are not there yet, and before the first one the moments."""
+        moved = self.moved()
+        there = sum(p.numel() for p in moved if p.grad is not None)
+        there += 0 if self.masters is None else self.masters.summed()
+        total = sum(p.numel() for p in moved)
+        return 4 * (total - there) + (0 if any(part.state for part in self.parts) else 8 * total)
 
     def step(self) -> None:
         for part in self.parts:

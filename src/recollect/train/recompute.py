@@ -1,13 +1,15 @@
-"""Which layers recompute their activations in the backward pass: on a GPU as few as its free memory asks for."""
+"""Which layers recompute their activations in the backward pass: as few as free memory asks for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import nn
+from recollect.models.compiled import worth_compiling
+from recollect.policies.engine.rows import token_shape
+from recollect.train.forward import CHUNK_LOGITS
+from recollect.train.memory import free_bytes
 
-HEADROOM = 6 << 30  # bytes for the logits of a piece and what else a pass needs for a moment
+LOGIT = 24  # bytes that the softmax of a piece needs for each of its logits, gradients included
 
 
 def layers_to_recompute(layers: int, kept: int, entry: int, free: int) -> int:
@@ -17,29 +19,24 @@ def layers_to_recompute(layers: int, kept: int, entry: int, free: int) -> int:
     return min(layers, -(-(layers * kept - free) // (kept - entry)))
 
 
-def activation_bytes(config: Any) -> tuple[int, int]:
-    """(kept by a layer, kept of a layer that recomputes) for each token, in bfloat16."""
-    width = int(config.hidden_size)
+def kept_numbers(config: Any, compiled: bool) -> int:
+    """About how many numbers a layer keeps of each token for the backward pass."""
+    width, (_, heads, dim) = int(config.hidden_size), token_shape(config)
     inner = int(getattr(config, "intermediate_size", None) or 4 * width)
-    return 2 * (8 * width + 4 * inner), 2 * width
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory of a GPU that is free, or held for reuse."""
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + held
-
-
-def is_scarce(device: torch.device) -> bool:
-    """True where an update may need the memory that sampling holds: on a CPU, and on a GPU that is half full."""
-    if device.type != "cuda":
-        return True
-    return free_bytes(device) < torch.cuda.get_device_properties(device).total_memory / 2
+    kept = 5 * width + 3 * config.num_attention_heads * dim + 2 * heads * dim + 3 * inner
+    return kept if compiled else 2 * kept  # one operation at a time keeps what a compiled layer computes again
 
 
 def allow(model: Any) -> None:
-    """Let a model's layers recompute; until `choose` says otherwise all of them do."""
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    """Let a model's layers recompute, if they can; until `choose` is asked none of them does."""
+    try:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    except ValueError:
+        return
+    model.disable_input_require_grads()  # which costs a gradient that nobody reads
+    for module in model.modules():
+        if hasattr(module, "gradient_checkpointing"):
+            module.gradient_checkpointing = False
     for name, module in model.named_modules():
         layer: Any = model.get_submodule(name.rpartition(".")[0]) if hasattr(module, "layer_idx") else None
         if hasattr(layer, "gradient_checkpointing"):
@@ -47,13 +44,15 @@ def allow(model: Any) -> None:
 
 
 def choose(model: Any, tokens: int, owed: int) -> None:
-    """Set which layers of a model on a GPU recompute for a micro-batch; ``owed`` bytes will be needed otherwise."""
-    device = next(model.parameters()).device
-    layers: list[nn.Module] = [m for m in model.modules() if hasattr(m, "recollect_recompute")]
-    if not layers or device.type != "cuda":
+    """Set which layers recompute for a micro-batch; ``owed`` bytes will be needed by something else."""
+    layers = [m for m in model.modules() if "recollect_recompute" in vars(m)]
+    if not layers:
         return
-    kept, entry = activation_bytes(model.config)
-    free = free_bytes(device) - owed - HEADROOM
-    count = layers_to_recompute(len(layers), kept * tokens, entry * tokens, free)
+    first = next(model.parameters())
+    entry = tokens * model.config.hidden_size * first.element_size()  # autocast leaves what goes between layers alone
+    kept = tokens * kept_numbers(model.config, worth_compiling(model)) * first.element_size()
+    logits = min(CHUNK_LOGITS[first.device.type], tokens * model.config.vocab_size)
+    free = free_bytes(first.device) - owed - logits * LOGIT - kept  # a layer more, for what is made on the way
+    count = layers_to_recompute(len(layers), kept, entry, free)
     for index, layer in enumerate(layers):
-        layer.gradient_checkpointing = index < count  # type: ignore[assignment]
+        layer.gradient_checkpointing = index < count

@@ -17,8 +17,8 @@ from recollect.train.critic import Critic
 from recollect.train.estimate import estimate
 from recollect.train.gather import Gathers
 from recollect.train.learner import Learner
+from recollect.train.memory import is_scarce
 from recollect.train.metrics import role_tokens, step_metrics
-from recollect.train.recompute import is_scarce
 from recollect.train.setup import Parts
 from recollect.train.update import policy_update
 

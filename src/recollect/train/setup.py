@@ -189,8 +189,6 @@ def build_critic(
     if critic.model.share_actor:
         _check_shared(critic)
         body, owner = actor.model.base_model, actor
-        if critic.model.enable_gradient_checkpointing:
-            recompute.allow(actor.model)
     else:
         with starting_model(cfg, name) as path:
             whole = load_model(path, torch.float32, actor.device.type)
