@@ -17,7 +17,7 @@ from recollect.algos.dense import fast_blocks
 from recollect.algos.flash import Plan, TreeAttention, levels, takes, tree_backward, tree_forward
 from recollect.algos.installed import prefer_installed
 from recollect.algos.tree import Tree
-from recollect.models.attention import Scoring, sdpa, small_sdpa
+from recollect.models.attention import Scoring, recording, sdpa, small_sdpa
 from recollect.models.native.blocks import Segments, able, segments_attention
 
 FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
@@ -93,7 +93,7 @@ class TreePlan:
         levels = self._levels_for(q, scoring)
         if levels is not None:
             return tree_backward(grad, q, k, v, out, total, scoring.scale, levels)
-        with torch.enable_grad():
+        with recording():
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
             again = self._by_segments(leaves[0], leaves[1], leaves[2], scoring)
             found = torch.autograd.grad(again, leaves, grad)

@@ -139,6 +139,8 @@ def _attention(
 ) -> tuple[Tensor, None]:
     assert query.shape[0] == 1, "recollect attention takes one flat batch"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if torch.is_autocast_enabled(query.device.type):  # queries and keys were turned in float32, values were not
+        query, key, value = (x.to(torch.get_autocast_dtype(x.device.type)) for x in (query, key, value))
     if torch.compiler.is_compiling():
         limits = float(scale), sliding_window or 0, softcap or 0.0
         if torch.is_grad_enabled():
@@ -150,6 +152,13 @@ def _attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     out = _active.attend(layer, query[0], key[0], value[0], Scoring(scale, sliding_window, softcap))
     return out.unsqueeze(0), None
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Autograd records what is computed, inside an operator of ours too, where torch has turned it off."""
+    with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+        yield
 
 
 def register() -> str:

@@ -210,6 +210,8 @@ def build_critic(
         seed=cfg.trainer.seed,
         owner=owner,
     )
+    if owner is None and worth_compiling(learner.model):
+        compile_layers(learner.model, trained=True)
     ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size
     epochs = ppo.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
