@@ -61,11 +61,12 @@ def main() -> None:
         model = load_model(str(folder), torch.bfloat16, "cuda")
     engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)
     collector = Collector(cfg, {"*": Binding(engine, renderer, trainable=False)})
-    each = []
+    each: list[float] = []
     for length in (10_000, *args.lengths):  # the first one compiles
         torch.cuda.reset_peak_memory_stats()
         took, turns = 0.0, 0
-        for number in range(max(1, args.least // length)):  # a short one is over too soon to be timed alone
+        count = max(1, args.least // length) if each else 1  # a short one is over too soon to be timed alone
+        for number in range(count):
             task = Task(f"{length}/{number}", "w1 w2 w3", Made(length, number), ("w4",))
             start = time.perf_counter()
             groups = asyncio.run(collector.collect([task], 1, Sampling(max_tokens=args.new), "read"))

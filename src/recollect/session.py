@@ -13,7 +13,7 @@ import numpy as np
 
 from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
-from recollect.data.documents import centre_cut, sections
+from recollect.data.documents import ahead, centre_cut, is_long, sections
 from recollect.data.prompts import fitted
 from recollect.policies.scripted import Expert
 from recollect.tools.base import ToolCall, ToolResult
@@ -194,7 +194,8 @@ class Session:
     def sections(self, context: Any, size: int, split: str, most: int, role: str = "memory") -> Iterator[str]:
         """A document in sections of at most ``size`` of the role's tokens."""
         tokenizer = self.binding(role).renderer.tokenizer
-        return centre_cut(sections(context, lambda text: token_offsets(tokenizer, text), size, split), most)
+        parts = sections(context, lambda text: token_offsets(tokenizer, text), size, split)
+        return centre_cut(ahead(parts) if is_long(context) else parts, most)
 
     def fit(self, messages: Sequence[Message], limit: int, truncation: str, role: str = "agent") -> list[Message]:
         """Messages whose rendered prompt has at most ``limit`` of the role's tokens; the last is cut if it must be."""

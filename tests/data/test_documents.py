@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recollect.data import documents
-from recollect.data.documents import TextFile, centre_cut, open_document, sections
+from recollect.data.documents import PIECE, TextFile, ahead, centre_cut, is_long, open_document, sections
 from recollect.session import token_offsets
 from recollect.types import BadInput
 
@@ -248,3 +249,48 @@ def test_a_large_file_is_streamed_in_bounded_memory(
         tracemalloc.stop()
     assert seen >= size - 1
     assert peak < (60e6 if real else 5e6)
+
+
+def test_reading_ahead_changes_nothing() -> None:
+    assert list(ahead(range(20))) == list(range(20))
+    assert list(ahead([])) == []
+
+
+def test_the_next_part_is_made_while_one_is_worked_on() -> None:
+    made = [threading.Event() for _ in range(3)]
+
+    def parts() -> Iterator[int]:
+        for i, event in enumerate(made):
+            event.set()
+            yield i
+
+    reading = ahead(parts())
+    assert next(reading) == 0
+    assert made[1].wait(5)
+    assert not made[2].wait(0.05)  # one ahead, not more
+    assert list(reading) == [1, 2]
+
+
+def test_what_goes_wrong_ahead_is_raised_in_its_place() -> None:
+    def parts() -> Iterator[int]:
+        yield 1
+        raise BadInput("no more")
+
+    reading = ahead(parts())
+    assert next(reading) == 1
+    with pytest.raises(BadInput, match="no more"):
+        next(reading)
+
+
+def test_reading_ahead_can_be_given_up() -> None:
+    reading = ahead(iter(range(1000)))
+    assert next(reading) == 0
+    reading.close()  # type: ignore[attr-defined]
+    assert list(ahead(range(3))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("context", "long"), [("a" * PIECE, False), ("a" * (PIECE + 1), True), (TextFile(Path()), True)]
+)
+def test_short_documents_are_read_at_once(context: Any, long: bool) -> None:
+    assert is_long(context) is long

@@ -198,7 +198,7 @@ def tree_backward(
 def merge(out: Tensor, total: Tensor, part: Tensor, weight: Tensor, place: Tensor | None = None) -> None:
     """Take another part into outputs [tokens, heads, dim] and normalisers [heads, tokens], or into some of them."""
     kernel = _merge_kernel()
-    if kernel is None:
+    if kernel is None or not out.is_cuda:
         chosen = slice(None) if place is None else place
         both = torch.logaddexp(total[:, chosen], weight)
         share = torch.exp(weight - both).t().unsqueeze(-1)

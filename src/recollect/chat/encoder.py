@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,12 @@ class Known:
 
     text: str
     ids: list[int]
-    ends: np.ndarray  # [tokens] the character after each
+    made: Any  # the tokenizer's encoding
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """[tokens] the character after each; it takes longer than tokenising, and many texts never need it."""
+        return np.array([end for _, end in self.made.offsets], np.int64)
 
 
 def common_start(a: str, b: str) -> int:
@@ -59,9 +65,9 @@ class Encoder:
         if found is not None:
             return found
         whole = self.backend.encode(text, add_special_tokens=False)
-        ends = np.array([end for _, end in whole.offsets], np.int64)
-        self.known.append(Known(text, list(whole.ids), ends))
-        return list(whole.ids)
+        ids = list(whole.ids)
+        self.known.append(Known(text, ids, whole))
+        return ids.copy()
 
     def _continued(self, known: Known, shared: int, text: str) -> list[int] | None:
         """The ids of a text whose first ``shared`` characters are those of a known one; None if it cannot be told."""

@@ -9,9 +9,11 @@ import codecs
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from recollect.types import BadInput
 PIECE = 1 << 16  # characters tokenised at a time
 _SENTENCE_END = re.compile(r"(?:[.!?…。！？]|\A)['\")\]]*(?=\s)|\n")
 
+T = TypeVar("T")
 Offsets = Callable[[str], np.ndarray]  # text → [tokens, 2] start and end character of each token
 
 
@@ -76,6 +79,28 @@ def sections(context: Any, offsets: Offsets, size: int, split: str = "token") ->
         rest = rest[done:]
     for start, stop in _cut(rest, offsets, size, split, final=True):
         yield rest[start:stop]
+
+
+def is_long(context: Any) -> bool:
+    """True for a document that is tokenised in several pieces."""
+    return not isinstance(context, str) or len(context) > PIECE
+
+
+def ahead(parts: Iterable[T]) -> Iterator[T]:
+    """The same, the next of them made by another thread while one is worked on.
+
+    Whoever asks too early waits, and everybody else with him: what happens in which order depends on no clock.
+    """
+    source, end = iter(parts), object()
+    coming = _readers().submit(next, source, end)
+    while (part := coming.result()) is not end:
+        coming = _readers().submit(next, source, end)
+        yield part  # type: ignore[misc]
+
+
+@cache
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, "read-ahead")
 
 
 def centre_cut(parts: Iterable[str], most: int) -> Iterator[str]:
