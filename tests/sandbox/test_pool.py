@@ -146,7 +146,7 @@ def test_closing_ends_everything_and_leaves_no_folder() -> None:
     made = Pool(limits())
     made.start()
     assert made._box is not None
-    scratch = made._box._scratch
+    scratch = made._box._scratch.path
     assert scratch.is_dir()
     made.close()
     assert not scratch.exists()

@@ -7,13 +7,12 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from recollect.config import Sandbox
 from recollect.sandbox.inside.view import USER, WORKSPACE
 from recollect.sandbox.plan import environment, interpreter, make_plan, source_root
+from recollect.sandbox.scratch import Scratch
 from recollect.types import BadInput
 
 START_S = 30.0
@@ -28,14 +27,13 @@ class Box:
 
     def __init__(self, cfg: Sandbox, method: str) -> None:
         self.method = method
-        self._scratch = Path(tempfile.mkdtemp(prefix="recollect-sandbox-"))
-        self._scratch.chmod(0o755)
+        self._scratch = Scratch()
         self._count = 0
         self.alive = True
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._zygote = ours
         try:
-            plan = make_plan(cfg, method, self._scratch)
+            plan = make_plan(cfg, method, self._scratch.path)
             python = [interpreter(), "-I", "-S", "-c", BOOT, str(theirs.fileno()), str(source_root())]
             self._process = subprocess.Popen(
                 [*_before(plan), *python],
@@ -104,7 +102,7 @@ class Box:
             process.kill()
             process.wait()
             process.stderr.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
 
 
 def _before(plan: dict[str, Any]) -> list[str]:
