@@ -21,7 +21,7 @@ def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", ["update", *(pytest.param(n, marks=pytest.mark.slow) for n in ("step", "document"))])
 def test_the_cpu_has_a_script_of_its_own(name: str) -> None:
     done = bench(name, "--device", "cpu", "--help")
     assert done.returncode == 0, done.stderr
