@@ -45,6 +45,7 @@ def test_decoding_is_measured_without_a_gpu() -> None:
     assert all(float(ratio) > 0 for ratio in ratios)
 
 
+@pytest.mark.slow
 def test_memory_is_measured_without_a_gpu() -> None:
     done = bench("memory", "--device", "cpu", "--steps", "5")
     assert done.returncode == 0, done.stderr

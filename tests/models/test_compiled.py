@@ -101,6 +101,7 @@ def test_under_autocast_all_is_attended_in_its_type(monkeypatch: pytest.MonkeyPa
     assert (found - expected).norm() <= 0.1 * expected.norm()
 
 
+@pytest.mark.slow
 def test_a_large_critic_of_its_own_is_compiled(
     graphs: Callable[[], int], monkeypatch: pytest.MonkeyPatch, small_model: Path, tmp_path: Path
 ) -> None:

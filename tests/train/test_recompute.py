@@ -210,9 +210,10 @@ KINDS = {"float32": (torch.float32, False), "autocast": (torch.bfloat16, False),
     ("model", "kind", "compiled"),
     [
         *((model, kind, False) for model in (Qwen2Config, Qwen3Config) for kind in KINDS),
-        (Qwen3Config, "bfloat16", True),
-        pytest.param(Qwen2Config, "bfloat16", True, marks=pytest.mark.slow),
-        pytest.param(Qwen3Config, "autocast", True, marks=pytest.mark.slow),
+        *(
+            pytest.param(model, kind, True, marks=pytest.mark.slow)
+            for model, kind in ((Qwen3Config, "bfloat16"), (Qwen2Config, "bfloat16"), (Qwen3Config, "autocast"))
+        ),
     ],
 )
 def test_the_estimate_is_near_what_is_kept(
