@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from recollect.models.attention import register, using
+from recollect.models.attention import Asked, register, using
 from recollect.policies.engine.cuda import layers
 from recollect.policies.engine.cuda.prepare import fuse
 from recollect.policies.engine.cuda.products import Norm, Tile, add, begin
@@ -56,12 +56,11 @@ def test_usual_models_give_the_numbers_of_the_library(kind: str, rows: int) -> N
     made = layers.Layers.of(model)
     assert made is not None
     tokens, positions = (torch.arange(rows, device=DEVICE) * step % 96 for step in (5, 7))
-    theirs, ours = layers._Asked(), layers._Asked()
-    theirs.total = rows
+    theirs, ours = Asked(rows), Asked(rows)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
     found = made(tokens, positions, ours)
-    assert ours.scorings == theirs.scorings
+    assert ours.how == theirs.how
     for a, b in zip([*ours.asked, found], [*theirs.asked, expected], strict=True):
         torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
     assert not made.counts.any()

@@ -48,6 +48,22 @@ class Plan(Protocol):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor: ...
 
 
+class Asked:
+    """A plan that notes what it is asked for and answers with the queries: to try one computation against another."""
+
+    keep = None
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.asked: list[Tensor] = []  # queries, keys and values of each layer
+        self.how: list[tuple[int, Scoring]] = []
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        self.asked += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
+        self.how.append((layer, scoring))
+        return q.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+
+
 _active: Plan | None = None  # a plain global: backward passes on other threads must see it too
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.models.attention import Scoring, active, using, window_of
+from recollect.models.attention import Asked, Scoring, active, using, window_of
 from recollect.models.native.blocks import LANES, WIDEST, Heads, able, gated
 from recollect.models.native.blocks import Norm as Kind
 
@@ -119,13 +119,14 @@ class Attention(_Compiled):
     @staticmethod
     def trial(module: Any) -> Any:
         """What the module asks its plan for, and what it makes of the answer."""
-        seen = _Asked()
+        seen = Asked(5)
         turn = torch.randn(2, 1, 5, module.head_dim)
         with using(seen):
             out = module(
                 torch.randn(1, 5, module.q_proj.in_features), position_embeddings=tuple(turn), attention_mask=None
             )
-        return [*seen.asked, out[0]]
+        how = [float("nan") if x is None else float(x) for layer, scoring in seen.how for x in (layer, *scoring)]
+        return [*seen.asked, torch.tensor(how), out[0]]
 
     @property
     def head_norms(self: Any) -> tuple[Any, Any]:
@@ -158,19 +159,6 @@ class Attention(_Compiled):
         q, k, v = (t.transpose(0, 1) for t in self.heads(self.project(x[0]), cos, sin, *weights))
         out = plan.attend(int(self.layer_idx), q, k, v, Scoring(self.scaling, window_of(self)))
         return self.o_proj(out.reshape(*x.shape[:2], -1)), None
-
-
-class _Asked:
-    """A plan that notes what it is asked for."""
-
-    keep, total = None, 5
-
-    def __init__(self) -> None:
-        self.asked: list[Tensor] = []
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        self.asked = [q, k, v, torch.tensor([float("nan") if x is None else float(x) for x in (layer, *scoring)])]
-        return q.transpose(0, 1)
 
 
 _made: dict[tuple[str, type], type] = {}

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.models.attention import Plan, Scoring, using, window_of
+from recollect.algos.dense import near
+from recollect.models.attention import Asked, Plan, Scoring, using, window_of
 from recollect.policies.engine.cuda.prepare import First
 from recollect.policies.engine.cuda.products import DOWN, FEW, FEW_DOWN, LEAST, OUT, Norm, add, begin, gate, turn
 
@@ -110,27 +111,12 @@ def _is_norm(module: Any) -> bool:
     return type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
 
 
-class _Asked:
-    """A plan that notes what it is asked for, and answers with the queries."""
-
-    keep, total = None, 4
-
-    def __init__(self) -> None:
-        self.asked: list[Tensor] = []
-        self.scorings: list[Scoring] = []
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        self.asked += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
-        self.scorings.append(scoring)
-        return q.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-
-
 @torch.inference_mode()
 def agrees(model: Any, made: Layers) -> bool:
     """Whether every layer asks its attention for what the library's asks for, and the logits are the same."""
     device = made.head.weight.device
     tokens, positions = (torch.tensor(x, device=device) for x in ([1, 2, 3, 4], [0, 7, 50, 400]))
-    theirs, ours = _Asked(), _Asked()
+    theirs, ours = Asked(len(tokens)), Asked(len(tokens))
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
     try:
@@ -139,4 +125,4 @@ def agrees(model: Any, made: Layers) -> bool:
         return False
     pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
     limit = AGREED.get(model.dtype, 0.0)
-    return ours.scorings == theirs.scorings and all((a - b).norm() <= limit * b.norm() for a, b in pairs)
+    return ours.how == theirs.how and all(near(a, b, limit) for a, b in pairs)
