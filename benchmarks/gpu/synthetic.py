@@ -14,6 +14,7 @@ TEMPLATE = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|> ' + m['content'] + ' <|end|> ' }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|> {% endif %}"
 )
+_NAMES = [f"w{i}" for i in range(1000)]
 
 
 def make_folder(shape: str, folder: Path) -> Path:
@@ -42,7 +43,7 @@ def make_folder(shape: str, folder: Path) -> Path:
 
 def words(rng: np.random.Generator, count: int) -> str:
     """A text of so many tokens."""
-    return " ".join(f"w{i}" for i in rng.integers(0, 1000, count))
+    return " ".join(map(_NAMES.__getitem__, rng.integers(0, len(_NAMES), count).tolist()))
 
 
 def write_tasks(file: Path, tasks: int, length: int) -> Path:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-import numpy as np
-
 from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
+from recollect.chat.tokens import Tokens
 from recollect.data.documents import ahead, centre_cut, is_long, sections
 from recollect.data.prompts import fitted
 from recollect.policies.scripted import Expert
@@ -193,8 +192,8 @@ class Session:
 
     def sections(self, context: Any, size: int, split: str, most: int, role: str = "memory") -> Iterator[str]:
         """A document in sections of at most ``size`` of the role's tokens."""
-        tokenizer = self.binding(role).renderer.tokenizer
-        parts = sections(context, lambda text: token_offsets(tokenizer, text), size, split)
+        renderer = self.binding(role).renderer
+        parts = sections(context, lambda text: token_offsets(renderer.tokenizer, text), size, split, renderer.learn)
         return centre_cut(ahead(parts) if is_long(context) else parts, most)
 
     def fit(self, messages: Sequence[Message], limit: int, truncation: str, role: str = "agent") -> list[Message]:
@@ -215,13 +214,12 @@ async def _reply(bound: Binding, talk: Conversation, ids: Sequence[int], samplin
     return replace(done, ids=(*bound.renderer.encode(done.text), *end))
 
 
-@lru_cache(maxsize=64)  # the attempts at a task read the same document side by side
-def token_offsets(tokenizer: Any, text: str) -> np.ndarray:
-    """[tokens, 2] start and end character of each token."""
+@lru_cache(maxsize=16)  # the attempts at a task read the same document side by side
+def token_offsets(tokenizer: Any, text: str) -> Tokens:
+    """Start and end character of each token."""
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise BadInput("sections are counted in tokens, which needs a fast tokenizer (a tokenizer.json)")
-    encoded = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
-    return np.array(encoded.offsets, np.int64).reshape(-1, 2)
+    return Tokens(tokenizer.backend_tokenizer, text)
 
 
 def noise_seed(seed: int, key: str) -> int:

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import string
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.chat.encoder import LONG, Encoder, common_start
-from recollect.models.load import load_tokenizer
+from tests.chat.backends import NAMES, Counting, backend, ids_of
 
-BACKEND = load_tokenizer("tiny").backend_tokenizer
 WORDS = st.lists(
     st.text(string.ascii_letters + string.digits + ".,é漢\u200d\n'", min_size=1, max_size=9), min_size=1, max_size=40
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20, deadline=None)
 @given(start=WORDS, tails=st.lists(WORDS, min_size=2, max_size=4), glue=st.sampled_from([" ", "", "\n"]))
-def test_ids_are_those_of_the_backend(start: list[str], tails: list[list[str]], glue: str) -> None:
+def test_ids_are_those_of_the_backend(name: str, start: list[str], tails: list[list[str]], glue: str) -> None:
     beginning = (" ".join(start) + " ") * (1 + 2 * LONG // (1 + sum(map(len, start))))
-    encoder = Encoder(BACKEND)
+    encoder = Encoder(core := backend(name))
     for tail in tails:
         text = beginning + glue + glue.join(tail)
-        assert encoder.encode(text) == BACKEND.encode(text, add_special_tokens=False).ids
+        assert encoder.encode(text) == ids_of(core, text)
 
 
 def test_a_known_beginning_is_not_tokenised_again() -> None:
-    asked: list[int] = []
-
-    class Counting:
-        def encode(self, text: str, add_special_tokens: bool) -> object:
-            asked.append(len(text))
-            return BACKEND.encode(text, add_special_tokens=add_special_tokens)
-
-    encoder = Encoder(Counting())
+    encoder = Encoder(core := Counting(backend("tiny")))
     section = "mira holds 472. kolu holds 118. " * 300
+    asked = []
     for memory in ("none", "mira holds 472", "kolu holds 118"):
+        core.asked = 0
         encoder.encode(section + "Memory: " + memory)
+        asked.append(core.asked)
     assert asked[0] > len(section)
     assert max(asked[1:]) < 1000
 

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
+from recollect.chat.tokens import Tokens
 from recollect.data import documents
 from recollect.data.documents import PIECE, TextFile, ahead, centre_cut, is_long, open_document, sections
 from recollect.session import token_offsets
 from recollect.types import BadInput
+from tests.chat.backends import NAMES, backend
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 ALPHABET = [*"abmi .!?\"')0129", "\n", "\r\n", "\r", "\t", "\x00", "\u2028", "\ufeff", "\xa0"]
@@ -95,6 +98,27 @@ def test_texts_of_every_kind(
     path = tmp_path / "text.txt"  # the same through a file, whose pieces are cut by bytes and not by characters
     path.write_bytes(text.encode())
     assert_sections(text, list(sections(TextFile(path), offsets, 16, split)), offsets, 16)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(SETTINGS, max_examples=25)
+@given(text=TEXT, size=st.integers(1, 40), split=SPLIT)
+def test_sections_are_those_of_all_offsets(name: str, text: str, size: int, split: str, piece: int) -> None:
+    """Tokens say where they stand one by one; an array of all of them cuts the same."""
+    core = backend(name)
+    text = text.encode("utf-8", "replace").decode()
+    lazy = lambda part: Tokens(core, part)
+    whole = lambda part: np.array(core.encode(part, add_special_tokens=False).offsets, np.int64).reshape(-1, 2)
+    assert [tuple(span) for span in whole(text)] == [lazy(text)[i] for i in range(len(lazy(text)))]
+    told: list[str] = []
+    learn = lambda tokens, start, stop: told.append(tokens.text[start:stop])
+    assert list(sections(text, lazy, size, split, learn)) == list(sections(text, whole, size, split)) == told
+
+
+def test_padding_stands_nowhere() -> None:
+    core = Tokenizer.from_str(backend("words").to_str())
+    core.enable_padding(length=4)
+    assert [Tokens(core, "mira holds")[i] for i in range(4)] == core.encode("mira holds").offsets
 
 
 def test_a_character_of_more_tokens_than_a_section_is_one_section(offsets: Callable[[str], np.ndarray]) -> None:

@@ -1,38 +1,20 @@
-"""Tokenising long texts that begin alike: the attempts at a task read the same section, which is tokenised once.
+"""Tokenising long texts that begin alike, or that have a known piece: what is known is not tokenised again.
 
-The rest of a text is tokenised from a blank some tokens before the place where it parts from a known one. Those tokens
-must come out as they did before; if they do not, the whole text is tokenised.
+The attempts at a task begin their prompts with the same section. The rest of such a text is tokenised from a blank some
+tokens before the place where it parts from a known one. Those tokens must come out as they did before; if they do not,
+the whole text is tokenised. Pieces that stand anywhere are told before they are shown (see pieces.py).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
+from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, Pieces
+from recollect.chat.tokens import Tokens
 
-LONG = 2048  # characters from which it pays
-OVERLAP = 64  # tokens that are tokenised again
-CHECKED = 32  # of those, tokens that must come out the same
-SEARCHED = 64  # tokens among which a blank is looked for
 KNOWN = 64  # texts that are remembered
-
-
-@dataclass(frozen=True)
-class Known:
-    """A text that was tokenised whole."""
-
-    text: str
-    ids: list[int]
-    made: Any  # the tokenizer's encoding
-
-    @cached_property
-    def ends(self) -> np.ndarray:
-        """[tokens] the character after each; it takes longer than tokenising, and many texts never need it."""
-        return np.array([end for _, end in self.made.offsets], np.int64)
 
 
 def common_start(a: str, b: str) -> int:
@@ -52,30 +34,39 @@ class Encoder:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.known: deque[Known] = deque(maxlen=KNOWN)
+        self.known: deque[Tokens] = deque(maxlen=KNOWN)  # texts that were tokenised whole
+        self.pieces = Pieces()
 
     def encode(self, text: str) -> list[int]:
         """The same as the backend's own ids."""
         if len(text) < LONG:
-            return list(self.backend.encode(text, add_special_tokens=False).ids)
+            return self._ids(text)
         start = text[:LONG]
         near = [known for known in self.known if known.text.startswith(start)]
         shared, place = max(((common_start(k.text, text), -i) for i, k in enumerate(near)), default=(0, 0))
-        found = self._continued(near[-place], shared, text) if near else None
+        piece = self.pieces.find(text)
+        found = None
+        if piece is not None and piece[0].covered > shared:
+            found = piece[0].within(text, piece[1], self._ids)
+        elif near:
+            found = self._continued(near[-place], shared, text)
         if found is not None:
             return found
-        whole = self.backend.encode(text, add_special_tokens=False)
-        ids = list(whole.ids)
-        self.known.append(Known(text, ids, whole))
-        return ids.copy()
+        whole = Tokens(self.backend, text)
+        self.known.append(whole)
+        return whole.ids.copy()
 
-    def _continued(self, known: Known, shared: int, text: str) -> list[int] | None:
+    def _ids(self, text: str) -> list[int]:
+        (made,) = self.backend.encode_batch_fast([text], add_special_tokens=False)  # fast: nobody asks where they stand
+        return list(made.ids)
+
+    def _continued(self, known: Tokens, shared: int, text: str) -> list[int] | None:
         """The ids of a text whose first ``shared`` characters are those of a known one; None if it cannot be told."""
-        last = int(np.searchsorted(known.ends, shared, side="right"))  # tokens within what is shared
+        last = bisect_right(known, shared, key=lambda span: span[1])  # tokens within what is shared
         for cut in range(last - OVERLAP, max(0, last - OVERLAP - SEARCHED), -1):
-            at = int(known.ends[cut - 1])
-            if known.text[at].isspace() and not known.text[at - 1].isspace():
-                again: Sequence[int] = self.backend.encode(text[at:], add_special_tokens=False).ids
-                same = list(again[:CHECKED]) == known.ids[cut : cut + CHECKED]
+            at = known.parts_at(cut)
+            if at is not None:
+                again = self._ids(text[at:])
+                same = again[:CHECKED] == known.ids[cut : cut + CHECKED]
                 return [*known.ids[:cut], *again] if same else None
         return None

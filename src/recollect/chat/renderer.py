@@ -14,6 +14,7 @@ from typing import Any
 from recollect.chat.encoder import Encoder
 from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
+from recollect.chat.tokens import Tokens
 from recollect.chat.writers import TOOL_WRITERS
 from recollect.tools.base import ToolCall
 from recollect.types import BadInput, Message
@@ -120,6 +121,11 @@ class Renderer:
         if self._encoder is not None:
             return self._encoder.encode(text)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def learn(self, tokens: Tokens, start: int, stop: int) -> None:
+        """Know the ids of a part of a text before prompts show it (without the blanks around it)."""
+        if self._encoder is not None:
+            self._encoder.pieces.learn(tokens, start, stop)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end character of each token of a text."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any, Protocol, TypeVar
 
 from recollect.types import BadInput
 
@@ -23,7 +22,17 @@ PIECE = 1 << 16  # characters tokenised at a time
 _SENTENCE_END = re.compile(r"(?:[.!?…。！？]|\A)['\")\]]*(?=\s)|\n")
 
 T = TypeVar("T")
-Offsets = Callable[[str], np.ndarray]  # text → [tokens, 2] start and end character of each token
+
+
+class Spans(Protocol):
+    """Start and end character of each token of a text, by its number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, token: int, /) -> Any: ...
+
+
+S = TypeVar("S", bound=Spans)
 
 
 @dataclass(frozen=True)
@@ -62,22 +71,37 @@ def pieces(context: Any) -> Iterator[str]:
         yield from context.pieces()
 
 
-def sections(context: Any, offsets: Offsets, size: int, split: str = "token") -> Iterator[str]:
+def sections(
+    context: Any,
+    offsets: Callable[[str], S],
+    size: int,
+    split: str = "token",
+    learn: Callable[[S, int, int], None] | None = None,
+) -> Iterator[str]:
     """The document in sections of at most ``size`` tokens, in order; nothing is skipped or repeated.
 
-    With split="sentence" a section holds whole sentences, unless a single one is longer than a section.
+    With split="sentence" a section holds whole sentences, unless a single one is longer than a section. ``learn`` is
+    told where a section stands in the text it is cut from, before the section is handed out.
     """
+
+    def cut(text: str, final: bool) -> Iterator[tuple[int, int]]:
+        spans = offsets(text)
+        for start, stop in _cut(text, spans, size, split, final):
+            if learn is not None:
+                learn(spans, start, stop)
+            yield start, stop
+
     rest = ""
     for piece in pieces(context):
         rest += piece
         if len(rest) < PIECE:
             continue
         done = 0
-        for start, stop in _cut(rest, offsets, size, split, final=False):
+        for start, stop in cut(rest, final=False):
             yield rest[start:stop]
             done = stop
         rest = rest[done:]
-    for start, stop in _cut(rest, offsets, size, split, final=True):
+    for start, stop in cut(rest, final=True):
         yield rest[start:stop]
 
 
@@ -118,15 +142,13 @@ def centre_cut(parts: Iterable[str], most: int) -> Iterator[str]:
     yield from tail
 
 
-def _cut(text: str, offsets: Offsets, size: int, split: str, final: bool) -> Iterator[tuple[int, int]]:
+def _cut(text: str, spans: Spans, size: int, split: str, final: bool) -> Iterator[tuple[int, int]]:
     """Spans of sections in a text. Unless final, what might still grow is left for the next call."""
-    spans = offsets(text)
     if len(spans) == 0:
         if final and text.strip():
             yield 0, len(text)
         return
-    starts = spans[:, 0]
-    ends = np.array([m.end() for m in _SENTENCE_END.finditer(text)] if split == "sentence" else [], np.int64)
+    ends = [m.end() for m in _SENTENCE_END.finditer(text)] if split == "sentence" else []
     first, begin = 0, 0
     while first < len(spans):
         last = first + size
@@ -134,12 +156,12 @@ def _cut(text: str, offsets: Offsets, size: int, split: str, final: bool) -> Ite
             if final and text[begin:].strip():
                 yield begin, len(text)
             return
-        stop = min(int(starts[last]), int(spans[last - 1, 1]))
-        fitting = ends[(ends > begin) & (ends <= stop)] if len(ends) else ends
-        if len(fitting):
-            stop = int(fitting[-1])
+        stop = min(spans[last][0], spans[last - 1][1])
+        fitting = bisect_right(ends, stop)  # sentences that end before it
+        if fitting and ends[fitting - 1] > begin:
+            stop = ends[fitting - 1]
         elif stop <= begin:  # one character made of more tokens than a section holds
-            stop = int(spans[min(last, len(spans) - 1), 1])
+            stop = spans[last][1]
         yield begin, stop
         begin = stop
-        first = max(first + 1, int(np.searchsorted(starts, begin)))
+        first = bisect_left(spans, begin, lo=first + 1, key=lambda span: span[0])
