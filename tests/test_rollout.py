@@ -13,7 +13,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.rollout import failures, first_failure
 from recollect.session import Session
-from recollect.types import Message, Sampling, Score, Task, Trajectory
+from recollect.types import Message, Sampling, Score, Task, Trajectory, Turn
 from tests.standin import Standin, asks_three_times, collect, collector, crashes, kinds, second_of_three
 
 # ---- groups, limits, keys ----
@@ -32,6 +32,15 @@ def test_groups_of_n_in_order(renderer: Renderer) -> None:
     turn = groups[1].trajectories[2].turns[0]
     assert list(turn.prompt_ids) == renderer.prompt([Message("user", "q1")])
     assert (turn.role, turn.trainable, turn.temperature, turn.completion.version) == ("agent", True, 1.0, 3)
+
+
+def test_running_a_collection_writes_out_no_ids(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 and 3.12 make a text of what asyncio.run returns: of a batch of long prompts that takes a while."""
+    written: list[Turn] = []
+    monkeypatch.setattr(Turn, "__repr__", lambda turn: written.append(turn) or "turn")
+    groups = collect(collector(Standin(renderer), renderer), tasks=2, n=2)
+    assert "t1" in repr(groups)
+    assert not written
 
 
 def test_the_concurrency_limit_is_kept_and_used(renderer: Renderer) -> None:

@@ -143,7 +143,7 @@ class Group:
     """The trajectories of one task."""
 
     task: Task
-    trajectories: list[Trajectory]
+    trajectories: list[Trajectory] = field(repr=False)  # asyncio.run writes out what it returns, and drops the text
 
 
 @dataclass(slots=True)

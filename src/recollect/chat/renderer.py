@@ -127,12 +127,12 @@ class Renderer:
         if self._encoder is not None:
             self._encoder.pieces.learn(tokens, start, stop)
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
+    def spans(self, text: str) -> Tokens:
         """Start and end character of each token of a text."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise BadInput("text is cut between tokens, which needs a fast tokenizer (a tokenizer.json)")
-        return list(backend.encode(text, add_special_tokens=False).offsets)
+        return Tokens(backend, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.columns import messages_of
+from recollect.data.documents import Spans
 from recollect.domains import DOMAIN_AGENT_NAMES
 from recollect.types import BadInput, Message, Task
 
@@ -51,7 +52,7 @@ def fitted(messages: Sequence[Message], renderer: Renderer, limit: int, truncati
     raise ValueError(f"{too_long(length, limit)}, and what stands around the question fills that alone")
 
 
-def shortened(text: str, spans: Sequence[Sequence[int]], keep: int, truncation: str) -> str:
+def shortened(text: str, spans: Spans, keep: int, truncation: str) -> str:
     """``keep`` tokens of a text: its end (left is cut), its beginning (right), or both ends (center)."""
     if keep >= len(spans):
         return text
@@ -64,11 +65,11 @@ def shortened(text: str, spans: Sequence[Sequence[int]], keep: int, truncation: 
 
 def cut_text(text: str, renderer: Renderer, limit: int, truncation: str) -> str:
     """A text of at most ``limit`` tokens; a longer one is cut, or with ``error`` refused."""
-    if len(text.encode()) <= limit or len(renderer.encode(text)) <= limit:  # a token has at least a byte
+    if len(text.encode()) <= limit or len(spans := renderer.spans(text)) <= limit:  # a token has at least a byte
         return text
     if truncation == "error":
         raise ValueError(f"{too_many(text, renderer, limit)}")
-    return shortened(text, renderer.spans(text), limit, truncation)
+    return shortened(text, spans, limit, truncation)
 
 
 def too_many(question: str, renderer: Renderer, limit: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ class PrefixCache:
 
     def add(self, prefix: Prefix) -> None:
         """Make a prefix findable, and drop old ones over the capacity that nobody reads."""
-        blocks = block_hashes(prefix.ids)
+        blocks = list(block_hashes(prefix.ids))
         for block in blocks:
             self._index[block] = prefix
         self._entries[id(prefix)] = (prefix, blocks)
@@ -92,14 +92,13 @@ def deepest(index: dict[int, T], ids: np.ndarray) -> T | None:
     return found
 
 
-def block_hashes(ids: np.ndarray) -> list[int]:
-    """A hash of the ids up to each multiple of BLOCK."""
-    out, h = [], 0
-    data = np.ascontiguousarray(ids, np.int32)
-    for end in range(BLOCK, len(ids) + 1, BLOCK):
-        h = hash((h, data[end - BLOCK : end].tobytes()))
-        out.append(h)
-    return out
+def block_hashes(ids: np.ndarray) -> Iterator[int]:
+    """A hash of the ids up to each multiple of BLOCK, one by one: most searches end soon."""
+    data, h = np.ascontiguousarray(ids, np.int32), 0
+    raw, size = data.tobytes(), BLOCK * data.itemsize
+    for end in range(size, len(raw) + 1, size):
+        h = hash((h, raw[end - size : end]))
+        yield h
 
 
 def common(a: np.ndarray, b: np.ndarray) -> int:
