@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 
 from recollect.models.attention import Asked, register, using
 from recollect.policies.engine.cuda import layers
+from recollect.policies.engine.cuda.between import store
 from recollect.policies.engine.cuda.prepare import fuse
 from recollect.policies.engine.cuda.products import Norm, Tile, add, begin
 
@@ -48,10 +49,10 @@ def make(kind: str, **more: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("rows", [1, 17, 64])
+@pytest.mark.parametrize(("way", "rows"), [("decode", 1), ("decode", 17), ("decode", 64), ("read", 1), ("read", 150)])
 @pytest.mark.parametrize("kind", USUAL)
 @torch.inference_mode()
-def test_usual_models_give_the_numbers_of_the_library(kind: str, rows: int) -> None:
+def test_usual_models_give_the_numbers_of_the_library(kind: str, way: str, rows: int) -> None:
     model = make(kind, **USUAL[kind])
     made = layers.Layers.of(model)
     assert made is not None
@@ -59,11 +60,25 @@ def test_usual_models_give_the_numbers_of_the_library(kind: str, rows: int) -> N
     theirs, ours = Asked(rows), Asked(rows)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
-    found = made(tokens, positions, ours)
+    found = getattr(made, way)(tokens, positions, ours)
     assert ours.how == theirs.how
     for a, b in zip([*ours.asked, found], [*theirs.asked, expected], strict=True):
         torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
     assert not made.counts.any()
+
+
+@pytest.mark.parametrize("keep", [[], [3], [0, 1, 7]])
+@torch.inference_mode()
+def test_only_what_is_kept_goes_through_all_of_the_last_layer(keep: list[int]) -> None:
+    model = make("Qwen3", head_dim=64)
+    made = layers.Layers.of(model)
+    assert made is not None
+    tokens = torch.arange(8, device=DEVICE)
+    some, every = Asked(8), Asked(8)
+    some.keep = torch.tensor(keep, dtype=torch.int64, device=DEVICE)
+    found = made.read(tokens, tokens, some)
+    torch.testing.assert_close(found, made.read(tokens, tokens, every)[keep])
+    assert all(torch.equal(a, b) for a, b in zip(some.asked, every.asked, strict=True))
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -83,3 +98,20 @@ def test_rows_are_added_up_however_a_product_is_cut(tile: Tile) -> None:
         torch.testing.assert_close(made.weighed, expected * norm, atol=1e-3, rtol=1e-4)
         torch.testing.assert_close(made.squares.sum(1), expected.square().sum(1), atol=1e-2, rtol=1e-4)
         assert not counts.any()
+
+
+def test_keys_and_values_go_to_each_tokens_place() -> None:
+    layers_, heads, dim, room = 2, 3, 24, 32
+    slots = torch.zeros(layers_, 2, 4, heads, room, dim, device=DEVICE)
+    prefix = torch.zeros(layers_, 2, heads, 2 * room, dim, device=DEVICE)
+    torch.manual_seed(0)
+    made = torch.randn(2, heads, 21, dim, device=DEVICE)
+    k, v = (x.transpose(0, 1) for x in made)
+    row, start = slots[0, 0, 2].data_ptr(), prefix.data_ptr() + 40 * dim * prefix.itemsize  # tokens 0– of slot 2, 40–
+    places = [[row + i * dim * 4, room * dim, 4 * heads * room * dim] for i in range(6)]
+    places += [[start + i * dim * 4, 2 * room * dim, heads * 2 * room * dim] for i in range(15)]
+    store(k, v, torch.tensor(places, device=DEVICE).t().contiguous(), 1)
+    assert torch.equal(slots[1, :, 2, :, :6], made[:, :, :6])
+    assert torch.equal(prefix[1, :, :, 40:55], made[:, :, 6:])
+    assert slots.count_nonzero() == slots[1, :, 2, :, :6].count_nonzero()
+    assert prefix.count_nonzero() == prefix[1, :, :, 40:55].count_nonzero()

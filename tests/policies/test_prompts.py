@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,27 @@ def attend_plainly(
     return out, total
 
 
+class PlainPrompts(Prompts):
+    """The same with memory as it lies on a CPU."""
+
+    def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
+        slot = first + np.repeat(np.arange(len(suffixes)), suffixes)
+        spot = np.concatenate([np.arange(0), *map(np.arange, suffixes)])
+        return np.stack([slot, spot])
+
+    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        slot, spot = self.places
+        if len(slot):
+            self.cache.keys[layer][slot, :, :, spot] = k[: len(slot)]
+            self.cache.values[layer][slot, :, spot] = v[: len(slot)]
+        start = len(slot)
+        for prefix, count in self.reading:
+            new, place = slice(start, start + count), slice(prefix.done, prefix.done + count)
+            prefix.keys[layer][:, :, place] = k[new].permute(1, 2, 0)
+            prefix.values[layer][:, place] = v[new].transpose(0, 1)
+            start += count
+
+
 class FlatEngine(Engine):
     """Decodes as on a CPU and reads prompts as on a GPU."""
 
@@ -63,7 +85,7 @@ class FlatEngine(Engine):
     def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
         if not joining and not reading:
             return []
-        part = Prompts(self.cache, len(self.state.requests), joining, reading)
+        part = PlainPrompts(self.cache, len(self.state.requests), joining, reading)
         tokens = [*(r.suffix for r in joining), *part.tokens()]
         return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
 

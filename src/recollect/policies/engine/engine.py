@@ -266,7 +266,7 @@ class Engine:
         return out.logits[0]
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
 
     def _sample(self, logits: Tensor, first: int = 0) -> None:
         """Sample one token for every row from ``first`` on."""

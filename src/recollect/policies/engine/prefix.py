@@ -33,6 +33,11 @@ class Prefix:
         self.users = 0  # rows that read it now
         self.passing = False  # made for one request, not worth keeping after it
 
+    def place(self) -> tuple[int, int, int]:
+        """On a GPU, where its next token's keys go: an address, and numbers from head to head and to the values."""
+        _, heads, dim = self.values[0].shape
+        return self.memory.data_ptr() + self.done * dim * self.memory.itemsize, self.room * dim, heads * self.room * dim
+
 
 class PrefixCache:
     """Prefixes by what they say; the least recently used go first. One cache serves one version of the weights."""

@@ -88,6 +88,11 @@ class Cache:
         assert self._memory is not None
         return self._memory.view(*self._memory.shape[:4], self.capacity, self.dim)
 
+    def place(self, slot: int) -> tuple[int, int, int]:
+        """On a GPU, where a row's first keys are: an address, and numbers from head to head and to the values."""
+        tokens = self.tokens
+        return tokens[0, 0, slot].data_ptr(), tokens.stride(3), tokens.stride(1)
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
         if self.device.type == "cuda":

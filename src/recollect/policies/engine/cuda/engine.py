@@ -26,6 +26,7 @@ from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Fitting
 from recollect.policies.engine.sampler import sample
+from recollect.policies.engine.step import Part, StepPlan
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
 GRAPH_FROM = 3  # steps of one kind from which they are captured
@@ -129,6 +130,14 @@ class CudaEngine(Engine):
         tokens = [*(r.suffix for r in joining), *part.tokens()]
         return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
 
+    def _model(
+        self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, parts: list[tuple[Part, int]]
+    ) -> Tensor:
+        if self.layers is None:
+            return super()._model(tokens, positions, keep, parts)
+        plan = StepPlan(parts, self.cache.layers, self._tensor(keep.astype(np.int64)))
+        return self.layers.read(self._tensor(tokens), self._tensor(positions), plan)
+
     def _longest(self) -> int:
         """Tokens that a row may come to own: all of a prompt that is not long, where memory allows that for all rows.
 
@@ -198,7 +207,7 @@ class CudaEngine(Engine):
     def _body(self) -> None:
         rows, (_, _, _, plain, greedy) = self.rows, self._key
         if self.layers is not None and rows.rows <= MOST_ROWS:
-            logits = self.layers(rows.token, rows.position, rows)
+            logits = self.layers.decode(rows.token, rows.position, rows)
         else:
             with using(rows):
                 logits = self.model(

@@ -1,4 +1,4 @@
-"""A step of a few rows that decode, in products of our own (products.py).
+"""The layers of a model called by ourselves: a few rows that decode, in products of our own, and prompts.
 
 It serves models of the usual form: norm and attention, norm and gated MLP, each added to its input. They are recognised
 by structure, not by architecture, and a trial must give the library's numbers; any other model is left to the library.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.algos.dense import near
 from recollect.models.attention import Asked, Plan, Scoring, using, window_of
+from recollect.policies.engine.cuda.between import added, gated, normed, turned
 from recollect.policies.engine.cuda.prepare import First
 from recollect.policies.engine.cuda.products import DOWN, FEW, FEW_DOWN, LEAST, OUT, Norm, add, begin, gate, turn
 
@@ -26,7 +28,7 @@ FORM = {
 
 
 class Layers:
-    """The forward pass of a model whose layers are the usual ones, for at most `MOST_ROWS` rows."""
+    """The forward passes of a model whose layers are the usual ones."""
 
     def __init__(self, model: Any) -> None:
         self.body, self.head = model.base_model, model.lm_head
@@ -44,33 +46,64 @@ class Layers:
         made = Layers(model)
         return made if agrees(model, made) else None
 
-    def __call__(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
-        """[rows, vocabulary] logits of one new token of every row."""
+    def decode(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+        """[rows, vocabulary] logits of one new token of each of at most `MOST_ROWS` rows."""
         down_tile = FEW_DOWN if len(tokens) <= FEW else DOWN
-        embedded = self.body.embed_tokens(tokens)
-        turns = tuple(t[0].contiguous() for t in self.body.rotary_emb(embedded, positions.unsqueeze(0)))
-        queries, keys = self.heads
+        embedded, turns = self._begin(tokens, positions)
         rows = begin(embedded, _norm(self.layers[0].input_layernorm))
         for number, layer in enumerate(self.layers):
             attention, mlp = layer.self_attn, layer.mlp
-            first = attention.q_proj
-            norms = (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
-            made = turn(rows, first.fused_weight, first.fused_bias, turns, (queries, keys, self.dim), norms)
-            q, k, v = made.transpose(0, 1).split([queries, keys, keys])
-            seen = plan.attend(number, q, k, v, Scoring(attention.scaling, window_of(attention)))
-            out, down = attention.o_proj, mlp.down_proj
-            rows = add(
-                seen.view(len(tokens), -1), out.weight, out.bias, rows, _norm(layer.post_attention_layernorm),
-                self.counts, OUT,
-            )  # fmt: skip
-            after = self.layers[number + 1].input_layernorm if number + 1 < len(self.layers) else self.body.norm
-            gated = gate(rows, mlp.gate_proj.fused_weight)
-            rows = add(gated, down.weight, down.bias, rows, _norm(after), self.counts, down_tile)
+            first, out, down = attention.q_proj, attention.o_proj, mlp.down_proj
+            made = turn(
+                rows, first.fused_weight, first.fused_bias, turns, (*self.heads, self.dim), _head_norms(attention)
+            )
+            seen = self._attend(number, attention, made, plan)
+            rows = add(seen, out.weight, out.bias, rows, _norm(layer.post_attention_layernorm), self.counts, OUT)
+            passed = gate(rows, mlp.gate_proj.fused_weight)
+            rows = add(passed, down.weight, down.bias, rows, self._norm_after(number), self.counts, down_tile)
         return self.head(self.body.norm(rows.x))
+
+    def read(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+        """[kept tokens, vocabulary] logits of any number of tokens."""
+        x, turns = self._begin(tokens, positions)
+        rows = normed(x, _norm(self.layers[0].input_layernorm))
+        for number, layer in enumerate(self.layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            first, out, down = attention.q_proj, attention.o_proj, mlp.down_proj
+            made = F.linear(rows, first.fused_weight, first.fused_bias)
+            made = turned(made, turns, (*self.heads, self.dim), _head_norms(attention))
+            seen = self._attend(number, attention, made.view(len(made), -1, self.dim), plan)
+            if number == len(self.layers) - 1 and plan.keep is not None:  # nothing reads the others any more
+                x, seen = x[plan.keep], seen[plan.keep]
+            seen = F.linear(seen, out.weight, out.bias)
+            x, rows = added(x, seen, _norm(layer.post_attention_layernorm))
+            passed = F.linear(gated(F.linear(rows, mlp.gate_proj.fused_weight)), down.weight, down.bias)
+            x, rows = added(x, passed, self._norm_after(number))
+        return self.head(rows)
+
+    def _begin(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        embedded = self.body.embed_tokens(tokens)
+        cos, sin = self.body.rotary_emb(embedded, positions.unsqueeze(0))
+        return embedded, (cos[0].contiguous(), sin[0].contiguous())
+
+    def _attend(self, number: int, attention: Any, made: Tensor, plan: Plan) -> Tensor:
+        """What tokens see, [tokens, all heads]; ``made`` are their queries, keys and values [tokens, heads, dim]."""
+        queries, keys = self.heads
+        q, k, v = made.transpose(0, 1).split([queries, keys, keys])
+        seen = plan.attend(number, q, k, v, Scoring(attention.scaling, window_of(attention)))
+        return seen.reshape(len(made), -1)
+
+    def _norm_after(self, number: int) -> Norm:
+        """The norm of what comes after a layer."""
+        return _norm(self.layers[number + 1].input_layernorm if number + 1 < len(self.layers) else self.body.norm)
 
 
 def _norm(module: Any) -> Norm:
     return Norm(module.weight, module.variance_epsilon)
+
+
+def _head_norms(attention: Any) -> tuple[Norm, Norm] | None:
+    return (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
 
 
 def usual(model: Any) -> bool:
@@ -116,13 +149,16 @@ def agrees(model: Any, made: Layers) -> bool:
     """Whether every layer asks its attention for what the library's asks for, and the logits are the same."""
     device = made.head.weight.device
     tokens, positions = (torch.tensor(x, device=device) for x in ([1, 2, 3, 4], [0, 7, 50, 400]))
-    theirs, ours = Asked(len(tokens)), Asked(len(tokens))
+    theirs, limit = Asked(len(tokens)), AGREED.get(model.dtype, 0.0)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
-    try:
-        found = made(tokens, positions, ours)
-    except (AttributeError, TypeError, RuntimeError):  # it has another form after all
-        return False
-    pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
-    limit = AGREED.get(model.dtype, 0.0)
-    return ours.how == theirs.how and all(near(a, b, limit) for a, b in pairs)
+    for way in (made.decode, made.read):
+        ours = Asked(len(tokens))
+        try:
+            found = way(tokens, positions, ours)
+        except (AttributeError, TypeError, RuntimeError):  # it has another form after all
+            return False
+        pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
+        if ours.how != theirs.how or not all(near(a, b, limit) for a, b in pairs):
+            return False
+    return True

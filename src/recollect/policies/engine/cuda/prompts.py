@@ -48,11 +48,20 @@ class Prompts:
         self.reading = sorted(reading, key=lambda r: r[0].done == 0)  # those that go on follow the rows
         suffixes = [len(r.suffix) for r in joining]
         lengths = np.array([*suffixes, *(count for _, count in self.reading)])
-        self.size, self.joined, self.longest = int(lengths.sum()), sum(suffixes), int(lengths.max())
+        self.size, self.longest = int(lengths.sum()), int(lengths.max())
         self.ends = self._ends(lengths)
-        self.slot = self._tensor(first + np.repeat(np.arange(len(suffixes)), suffixes))
-        self.spot = self._tensor(np.concatenate([np.arange(0), *map(np.arange, suffixes)]))
+        self.places = self._tensor(self._find_places(first, suffixes))
         self._find_known(joining)
+
+    def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
+        """Where every token's keys and values go, as `between.store` takes it."""
+        cache, each = self.cache, [(prefix.place(), count) for prefix, count in self.reading]
+        each = [*((cache.place(first + row), count) for row, count in enumerate(suffixes)), *each]
+        step = cache.dim * cache.dtype.itemsize
+        parts = [np.tile(np.array(place)[:, None], count) for place, count in each]
+        for part in parts:
+            part[0] += step * np.arange(part.shape[1])
+        return np.concatenate(parts, 1)
 
     def _find_known(self, joining: Sequence[Request]) -> None:
         """Which tokens, all side by side, see how much of which prefix."""
@@ -111,12 +120,6 @@ class Prompts:
         return out
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
-        if self.joined:
-            self.cache.keys[layer][self.slot, :, :, self.spot] = k[: self.joined]
-            self.cache.values[layer][self.slot, :, self.spot] = v[: self.joined]
-        start = self.joined
-        for prefix, count in self.reading:
-            new, place = slice(start, start + count), slice(prefix.done, prefix.done + count)
-            prefix.keys[layer][:, :, place] = k[new].permute(1, 2, 0)
-            prefix.values[layer][:, place] = v[new].transpose(0, 1)
-            start += count
+        from recollect.policies.engine.cuda.between import store
+
+        store(k, v, self.places, layer)
