@@ -16,7 +16,8 @@ from recollect.policies.engine.cuda.prompts import Prompts, in_groups
 from recollect.policies.engine.engine import Reading
 from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
-from recollect.policies.engine.rows import Stack
+from recollect.policies.engine.rows import Cache, Stack
+from recollect.types import Sampling
 from tests.conftest import make_pair
 from tests.policies.test_engine import CASES, ids, reference_ids, reference_logprobs, run
 
@@ -133,3 +134,34 @@ def test_a_row_waits_where_its_end_does_not_fit_the_step() -> None:
     full = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=199)
     run(full, [ids(1, 200)], temperature=0.0, max_tokens=2)
     assert full.passes == [(0, 1), (1, 0), (0, 0)]
+
+
+def test_places_are_where_keys_and_values_lie() -> None:
+    shape = (3, 2, 8, torch.float32, torch.device("cpu"))
+    cache, prefix = Cache(*shape), Prefix(np.arange(70), *shape)
+    cache.ensure(4, 50, 0)
+    prefix.done = 33
+    part = Prompts(cache, 2, [request(5), request(1)], [(prefix, 20)])
+    places = iter(part.places.t().tolist())
+    for values, spots in (
+        (lambda i: cache.values[i][2], 5),
+        (lambda i: cache.values[i][3], 1),
+        (prefix_of(prefix), 20),
+    ):
+        for spot in range(spots):
+            base, by_head, by_kind = next(places)
+            for layer in range(3):
+                for head in range(2):
+                    found = base + 4 * (layer * 2 * by_kind + by_kind + head * by_head)
+                    assert found == values(layer)[head, spot].data_ptr()
+    assert next(places, None) is None
+
+
+def prefix_of(prefix: Prefix) -> Any:
+    """The values of a layer that come next."""
+    return lambda layer: prefix.values[layer][:, prefix.done :]
+
+
+def request(tokens: int) -> Request:
+    """One that shares nothing."""
+    return Request(np.arange(tokens), Sampling(), 0, None)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Prefix:
 
     def place(self) -> tuple[int, int, int]:
         """On a GPU, where its next token's keys go: an address, and numbers from head to head and to the values."""
-        _, heads, dim = self.values[0].shape
+        heads, _, dim = self.values[0].shape
         return self.memory.data_ptr() + self.done * dim * self.memory.itemsize, self.room * dim, heads * self.room * dim
 
 

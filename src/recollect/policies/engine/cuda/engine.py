@@ -114,7 +114,7 @@ class CudaEngine(Engine):
                 if len(logits):
                     self._sample(logits, before)
                 self._stale = True
-        if self._stale:
+        if self._stale or self._ends_all():
             self._land()
         if state.requests:
             flight = self._launch()
@@ -122,6 +122,11 @@ class CudaEngine(Engine):
             self._flight = flight
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
+
+    def _ends_all(self) -> bool:
+        """Whether all rows are at their limits with the step under way."""
+        n = len(self.state.requests)
+        return self._flight is not None and bool((self.state.count[:n] + 1 >= self.state.limit[:n]).all())
 
     def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
         if self.stacked:

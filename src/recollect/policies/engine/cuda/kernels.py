@@ -1,11 +1,14 @@
 """Attention of decoding rows: every row's own keys, prefixes that are read once for all rows that share them, merged.
 
-A row's scores are split over several programs. Each writes a partial output and the logarithm (base 2) of its
-normaliser; of the programs that share a row's own keys, the one that ends last merges them all. Lengths, slots and
-prefix addresses are read on the device, so one captured graph serves any of them.
+A prefix that one row alone reads is the beginning of its own. A row's scores are split over several programs. Each
+writes a partial output and the logarithm (base 2) of its normaliser; of the programs that share a row's own keys, the
+one that ends last merges them all. Lengths, slots and prefix addresses are read on the device, so one captured graph
+serves any of them.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -74,25 +77,51 @@ def _merge(
     return out / tl.where(total > 0, total, 1.0)[:, None]
 
 
-@triton.jit(do_not_specialize=["S", "ALL"])
+@triton.jit
+def _read(
+    q, keys, values, low, high, top, total, out, scale, softcap, d, D: tl.constexpr, N: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Tokens ``low`` to ``high``, all of which are seen, into the running numbers: whole tiles, then what is left."""
+    edge = low + tl.maximum(high - low, 0) // N * N
+    for start in range(low, edge, N):
+        spot = (start + tl.arange(0, N))[:, None] * D + d[None, :]
+        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
+        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
+        top, total, out = _take_in(q, k, v, True, top, total, out, scale, softcap, False, SOFTCAP)
+    for start in range(edge, high, N):
+        t = start + tl.arange(0, N)
+        there = (t[:, None] < high) & (d[None, :] < D)
+        spot = t[:, None] * D + d[None, :]
+        k = tl.load(keys + spot, mask=there, other=0.0)
+        v = tl.load(values + spot, mask=there, other=0.0)
+        top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, True, SOFTCAP)
+    return top, total, out
+
+
+@triton.jit(do_not_specialize=["layer", "S", "ALL"])
 def _own(
-    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, count_ptr, out_ptr,
-    scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, S, ALL,
+    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, base_ptr, room_ptr, o_ptr, l_ptr, count_ptr,
+    out_ptr, scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, layer, S, ALL,
     G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
-    ALONE: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
+    ALONE: tl.constexpr, JOINT: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """One row, one key head, one part of the row's own tokens; the first part also stores the new token.
 
-    ALONE: there is no other part. Otherwise the last program to end merges the row's parts, those of its prefix too.
+    JOINT: a prefix that the row alone reads comes before them. ALONE: there is no other part. Otherwise the last
+    program to end merges the row's parts, those of a prefix that others read too.
     """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     n = tl.load(own_ptr + row).to(tl.int32)
+    before = n * 0
+    if JOINT:
+        before = tl.load(shared_ptr + row).to(tl.int32)
     first = n * 0
     if WINDOW:
-        first = tl.maximum(n + 1 - window, 0)
-    part = tl.cdiv(tl.cdiv(n - first, S), N) * N
+        first = tl.maximum(before + n + 1 - window, 0)
+    part = tl.cdiv(tl.cdiv(before + n - first, S), N) * N
     low = first + s * part
-    high = tl.minimum(low + part, n)
+    high = tl.minimum(low + part, before + n)
     g, d = tl.arange(0, GP), tl.arange(0, DP)
     real = (g[:, None] < G) & (d[None, :] < D)
     q = tl.load(q_ptr + (h * G + g)[:, None] * q_head + row * q_row + d[None, :], mask=real, other=0.0)
@@ -109,19 +138,19 @@ def _own(
         top = _raw(one, scale, softcap, SOFTCAP)
         total += 1.0
         out += v_new.to(tl.float32)[None, :]
-    edge = low + tl.maximum(high - low, 0) // N * N
-    for start in range(low, edge, N):
-        spot = place + (start + tl.arange(0, N))[:, None].to(tl.int64) * D + d[None, :]
-        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
-        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
-        top, total, out = _take_in(q, k, v, real, top, total, out, scale, softcap, False, SOFTCAP)
-    for start in range(edge, high, N):
-        t = start + tl.arange(0, N)
-        there = (t[:, None] < high) & (d[None, :] < D)
-        spot = place + t[:, None].to(tl.int64) * D + d[None, :]
-        k = tl.load(keys + spot, mask=there, other=0.0)
-        v = tl.load(values + spot, mask=there, other=0.0)
-        top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, True, SOFTCAP)
+    if JOINT:
+        room = tl.multiple_of(tl.load(room_ptr + row).to(tl.int64), 32) * D
+        base = tl.multiple_of(tl.load(base_ptr + row), 128)  # memory of its own is aligned, which makes wide loads
+        kv = tl.num_programs(1)
+        start = base.to(tl.pointer_type(TYPE)) + (layer * 2 * kv + h) * room
+        end = tl.minimum(high, before)
+        top, total, out = _read(
+            q, start, start + kv * room, low, end, top, total, out, scale, softcap, d, D, N, SOFTCAP
+        )
+        low = tl.maximum(low, before)
+    top, total, out = _read(
+        q, keys + place, values + place, low - before, high - before, top, total, out, scale, softcap, d, D, N, SOFTCAP
+    )
     some = tl.where(total > 0, total, 1.0)
     final = out_ptr + (row * heads + h * G + g)[:, None] * D + d[None, :]
     if ALONE:
@@ -134,7 +163,9 @@ def _own(
         tl.debug_barrier()
         counter = count_ptr + row * tl.num_programs(1) + h
         if tl.atomic_add(counter, 1) == S - 1:
-            parts = tl.where(tl.load(shared_ptr + row) > 0, ALL, S)
+            parts = S
+            if not JOINT:
+                parts = tl.where(tl.load(shared_ptr + row) > 0, ALL, S)
             made = _merge(o_ptr, l_ptr, index, parts, g, d, G, GP, D, DP, P)
             tl.store(final, made.to(out_ptr.dtype.element_ty), mask=real)
             tl.store(counter, 0)
@@ -200,33 +231,51 @@ def _shared(
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
 OWN_SPLITS, SHARED_SPLITS = 16, 32  # programs, at most, that a row's own tokens and a prefix are split over
-MERGED = 256  # numbers of a head's partial outputs that are merged at a time
+OWN_MERGED = 256  # numbers of a head's partial outputs that are merged at a time
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
+JOINT_SPLITS, JOINT_MERGED, JOINT_TILE = 64, 2048, (128, 4, 2)  # the same where a prefix comes before them
 FEW_TILE = (128, 4, 3)  # the same for a prefix that few rows read, half the keys where heads are wide …
 MANY_TILE = (64, 4, 3)  # … and for one that many read
 MANY = 64  # queries that such a program takes
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """Prefixes that rows read: memory [layers, 2, kv heads, room, dim] at ``bases``.
+
+    ``readers`` [prefixes, most] names the rows of each (-1: none). Where it is None no prefix has two, and the others
+    are those of rows.
+    """
+
+    readers: Tensor | None
+    bases: Tensor
+    rooms: Tensor
+
+
 def decode(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slot: Tensor, own: Tensor, shared: Tensor,
-    readers: Tensor | None, bases: Tensor, rooms: Tensor, counts: Tensor, layer: int, scoring: Scoring,
+    prefixes: Prefixes | None, counts: Tensor, layer: int, scoring: Scoring,
 ) -> Tensor:  # fmt: skip
     """Queries [heads, rows, dim] of one new token for each row → [rows, heads, dim]; the new keys are stored.
 
-    ``keys`` and ``values`` are [slots, kv heads, capacity, dim]. ``readers`` [prefixes, most] names the rows of each
-    prefix (-1: none), whose memory is at ``bases``, laid out [layers, 2, kv heads, room, dim]. ``counts`` are zeros, at
-    least [rows · kv heads], and are left as zeros.
+    ``keys`` and ``values`` are [slots, kv heads, capacity, dim]. ``counts`` are zeros, at least [rows · kv heads], and
+    are left as zeros.
     """
     heads, rows, dim = q.shape
     kv, width = k.shape[0], max(16, triton.next_power_of_2(dim))
     group = heads // kv
-    step, warps, stages = OWN_TILE
-    own_parts = max(1, min(OWN_SPLITS, PROGRAMS // (rows * kv), keys.shape[2] // step))
-    parts = 0
+    joint = prefixes is not None and prefixes.readers is None
+    halved = 2 if width > 64 else 1
+    step, warps, stages = (JOINT_TILE[0] // halved, *JOINT_TILE[1:]) if joint else OWN_TILE
+    most = JOINT_SPLITS if joint else min(OWN_SPLITS, keys.shape[2] // step)
+    own_parts = max(1, min(most, PROGRAMS // (rows * kv)))
     scale, window, softcap = scoring
     common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
+    common["TYPE"] = TYPES[q.dtype]
     limits = (scale, softcap or 0.0, window or 0)
-    if readers is not None:
+    parts = 0
+    if prefixes is not None and prefixes.readers is not None:
+        readers = prefixes.readers
         queries = readers.shape[1] * group
         many = queries > 16
         tile = MANY if many else 16
@@ -235,20 +284,20 @@ def decode(
     every = own_parts + parts
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
-    if readers is not None:
-        keys_each, *some = MANY_TILE if many else FEW_TILE
-        keys_each = keys_each // 2 if not many and width > 64 else keys_each
+    bases, rooms = (prefixes.bases, prefixes.rooms) if prefixes is not None else (None, None)
+    if parts:
+        keys_each, *some = MANY_TILE if many else (FEW_TILE[0] // halved, *FEW_TILE[1:])
         _shared[(len(readers) * blocks, kv, parts)](
             q, bases, rooms, readers, own, shared, partial, weights, *limits,
             q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
-            M=tile, N=keys_each, TYPE=TYPES[q.dtype], **common, num_warps=some[0], num_stages=some[1],
+            M=tile, N=keys_each, **common, num_warps=some[0], num_stages=some[1],
         )  # fmt: skip
     out = torch.empty(rows, heads, dim, device=q.device, dtype=q.dtype)
     _own[(rows, kv, own_parts)](
-        q, k, v, keys, values, slot, own, shared, partial, weights, counts, out, *limits,
+        q, k, v, keys, values, slot, own, shared, bases, rooms, partial, weights, counts, out, *limits,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
-        heads, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step,
-        P=max(1, min(MERGED // width, triton.next_power_of_2(every))), ALONE=every == 1, **common,
+        heads, layer, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step,
+        P=max(1, min((JOINT_MERGED if joint else OWN_MERGED) // width, triton.next_power_of_2(every))), ALONE=every == 1, JOINT=joint, **common,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.models.attention import Scoring
 from recollect.policies.engine.cuda.draw import draw
-from recollect.policies.engine.cuda.kernels import decode
-from recollect.policies.engine.prefix import ROOM
+from recollect.policies.engine.cuda.kernels import Prefixes, decode
+from recollect.policies.engine.prefix import ROOM, Prefix
 from recollect.policies.engine.rows import Cache
 from recollect.policies.engine.state import RowState
 
@@ -37,7 +39,7 @@ class DeviceRows:
         self.ids = torch.zeros(size, dtype=torch.int64, device=device)
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
         self.counts = torch.zeros(size * cache.heads, dtype=torch.int32, device=device)
-        self.readers: Tensor | None = None
+        self.prefixes: Prefixes | None = None
         self.rows = 0
         self._numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64).pin_memory()
         self._reals = torch.zeros(2, size, dtype=torch.float64).pin_memory()
@@ -82,31 +84,39 @@ class DeviceRows:
                 members.setdefault(id(request.prefix), []).append(row)
                 found[id(request.prefix)] = request.prefix
         if not members:
-            self.readers = None
+            self.prefixes = None
             return 0, 0
+        if max(map(len, members.values())) == 1:
+            alone = {rows[0]: found[key] for key, rows in members.items()}
+            self._place([alone.get(row) for row in range(self.rows)])
+            self.prefixes = Prefixes(None, self.bases, self.rooms)
+            return 0, 1
         groups = 1 << (len(members) - 1).bit_length()
         most = 1 << (max(map(len, members.values())) - 1).bit_length()
         table = np.full((groups, most), -1, np.int32)
-        bases, rooms = np.zeros(groups, np.int64), np.full(groups, ROOM, np.int64)
-        for g, (key, rows) in enumerate(members.items()):
+        for g, rows in enumerate(members.values()):
             table[g, : len(rows)] = rows
-            bases[g], rooms[g] = found[key].memory.data_ptr(), found[key].room
         if table.size > len(self.places):
             self.places = torch.empty(2 * table.size, dtype=torch.int32, device=self.places.device)
         flat = self.places[: table.size]
         flat.copy_(torch.from_numpy(table.reshape(-1)))
-        self.readers = flat.view(groups, most)
-        self.bases[:groups].copy_(torch.from_numpy(bases))
-        self.rooms[:groups].copy_(torch.from_numpy(rooms))
+        self._place([*found.values(), *[None] * (groups - len(found))])
+        self.prefixes = Prefixes(flat.view(groups, most), self.bases, self.rooms)
         return groups, most
+
+    def _place(self, prefixes: Sequence[Prefix | None]) -> None:
+        """Where prefixes are."""
+        places = [(0, ROOM) if p is None else (p.memory.data_ptr(), p.room) for p in prefixes]
+        both = torch.tensor(places, dtype=torch.int64).t()
+        self.bases[: len(places)].copy_(both[0])
+        self.rooms[: len(places)].copy_(both[1])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """One layer's attention (see recollect.models.attention)."""
         keys, values = self.cache.keys[layer].transpose(2, 3), self.cache.values[layer]
         return decode(
-            q, k, v, keys, values, self.slot, self.own, self.shared, self.readers, self.bases, self.rooms,
-            self.counts, layer, scoring,
-        )  # fmt: skip
+            q, k, v, keys, values, self.slot, self.own, self.shared, self.prefixes, self.counts, layer, scoring
+        )
 
     def draw(self, logits: Tensor) -> None:
         """Sample without top-p and top-k, and take in what was sampled."""
