@@ -199,6 +199,28 @@ def test_half_precision_engine_equals_a_plain_forward(budget: int) -> None:
             torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.05, rtol=0)
 
 
+def test_long_prompts_under_a_graph_equal_a_plain_forward() -> None:
+    """One at a time and two side by side, in sizes that share a graph; what is read first is read without one."""
+    model = small_half()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(6 if p.ndim > 1 else 1)  # so that a token depends on what is read
+    rng = np.random.default_rng(2)
+    there: Any = engine(model, True)
+    for turn in range(24):
+        lengths = [1100 + 7 * turn, 1200] if turn % 3 == 2 else [1100 + 7 * turn]
+        prompts = [rng.integers(0, 96, n).tolist() for n in lengths]
+        for prompt, made in zip(prompts, run(there, prompts, seed=turn, max_tokens=12), strict=True):
+            ids = torch.tensor([*prompt, *made.ids]).cuda()
+            packed = pack([build_tree([0], [ids.cpu().numpy()])], [np.arange(len(ids)) >= len(prompt)], [0]).to("cuda")
+            with torch.no_grad():
+                expected, _ = logprobs_and_entropy(model, packed)
+            torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.1, rtol=0)
+    assert len(there.reads) == 1  # (1280, 1): the pairs come up less often
+    there.free()
+    assert not there.reads
+
+
 def test_graphs_survive_a_cache_that_grows() -> None:
     """Longer rows make the cache anew and drop every graph; what follows is captured again."""
     _, ours = make_pair("Qwen3")

@@ -143,11 +143,8 @@ def test_places_are_where_keys_and_values_lie() -> None:
     prefix.done = 33
     part = Prompts(cache, 2, [request(5), request(1)], [(prefix, 20)])
     places = iter(part.places.t().tolist())
-    for values, spots in (
-        (lambda i: cache.values[i][2], 5),
-        (lambda i: cache.values[i][3], 1),
-        (prefix_of(prefix), 20),
-    ):
+    rows = [(lambda layer, row=row: cache.values[layer][row]) for row in (2, 3)]
+    for values, spots in zip([*rows, lambda layer: prefix.values[layer][:, 33:]], (5, 1, 20), strict=True):
         for spot in range(spots):
             base, by_head, by_kind = next(places)
             for layer in range(3):
@@ -155,11 +152,6 @@ def test_places_are_where_keys_and_values_lie() -> None:
                     found = base + 4 * (layer * 2 * by_kind + by_kind + head * by_head)
                     assert found == values(layer)[head, spot].data_ptr()
     assert next(places, None) is None
-
-
-def prefix_of(prefix: Prefix) -> Any:
-    """The values of a layer that come next."""
-    return lambda layer: prefix.values[layer][:, prefix.done :]
 
 
 def request(tokens: int) -> Request:

@@ -79,6 +79,7 @@ def _store(
     h, t, d = tl.program_id(1), tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, DP)[None, :]
     there = t < tokens
     base = tl.load(places + t, mask=there, other=0)
+    there = base != 0
     by_head = tl.load(places + tokens + t, mask=there, other=0)
     by_kind = tl.load(places + 2 * tokens + t, mask=there, other=0)
     real = there[:, None] & (d < D)
@@ -131,8 +132,8 @@ def gated(x: Tensor) -> Tensor:
 def store(k: Tensor, v: Tensor, places: Tensor, layer: int) -> None:
     """Keys and values [tokens, kv heads, dim] of a layer, to ``places``.
 
-    For each token: the address of its first key, and how many numbers lie from one head to the next, and from keys to
-    values, which lie between those of two layers.
+    For each token: the address of its first key (0: it has no place), and how many numbers lie from one head to the
+    next, and from keys to values, which lie between those of two layers.
     """
     count, heads, dim = k.shape
     _store[(triton.cdiv(count, STORED), heads)](

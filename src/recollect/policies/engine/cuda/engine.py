@@ -1,7 +1,8 @@
 """The engine on a GPU.
 
-Prompts are read as on any device. Rows that decode run under a CUDA graph that also samples and hands each row's token
-to the next step, so the host only launches: while a step runs, it deals with the tokens of the step before.
+Prompts are read as on any device, but for their last tokens where all before them is shared or long: with those a row
+takes its first step. Rows that decode run under a CUDA graph that also samples and hands each row's token to the next
+step, so the host only launches: while a step runs, it deals with the tokens of the step before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from recollect.models.attention import using
 from recollect.policies.engine.cuda.layers import Layers
 from recollect.policies.engine.cuda.products import MOST_ROWS
-from recollect.policies.engine.cuda.prompts import Prompts, able, in_groups
+from recollect.policies.engine.cuda.prompts import Prompts, Standing, able, in_groups
 from recollect.policies.engine.cuda.rows import DeviceRows
 from recollect.policies.engine.engine import Engine, Reading
 from recollect.policies.engine.noise import uniform
@@ -30,6 +31,7 @@ from recollect.policies.engine.step import Part, StepPlan
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
 GRAPH_FROM = 3  # steps of one kind from which they are captured
+READ_GRAPH_FROM = 8  # the same for steps that read the beginnings of prompts, of which there are more kinds
 GraphKey = tuple[int, int, int, bool, bool]
 
 
@@ -64,9 +66,11 @@ class CudaEngine(Engine):
             self.scheduler.long, self.scheduler.scores, self.scheduler.together = LONG, None, True
         self.layers = Layers.of(model)
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
+        self.reads: dict[tuple[int, int], tuple[Standing, torch.cuda.CUDAGraph]] = {}
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._seen: Counter[GraphKey] = Counter()
-        self._graph_of = -1  # the making of the cache that the graphs were captured with
+        self._seen_reads: Counter[tuple[int, int]] = Counter()
+        self._graph_of = (-1, -1)  # the making of the cache, and of the rows, that the graphs were captured with
         self._pool: Any = None
         self._side: Any = None  # the stream of first runs; every stream has buffers of its own
         self._flight: Flight | None = None
@@ -84,7 +88,11 @@ class CudaEngine(Engine):
 
     def _drop_graphs(self) -> None:
         """Forget the graphs, and with the last of them the memory that they share."""
+        if self.graphs or self.reads:
+            torch.cuda.synchronize()
         self.graphs.clear()
+        self.reads.clear()
+        self._seen_reads.clear()
         self._pool = None
 
     @property
@@ -106,13 +114,7 @@ class CudaEngine(Engine):
             self.scheduler.max_rows = self.fitting.rows(longest)
             joining, reading = self.scheduler.admit(state.requests)
             if joining or reading:
-                before = len(state.requests)
-                self.cache.expected = min(self.scheduler.max_rows, before + len(joining) + len(self.scheduler.waiting))
-                self.cache.ensure(before + len(joining), longest, before)
-                logits = self._forward(in_groups(joining), reading, 0)
-                self._absorb(before)
-                if len(logits):
-                    self._sample(logits, before)
+                self._join(joining, reading, longest)
                 self._stale = True
         if self._stale or self._ends_all():
             self._land()
@@ -122,6 +124,25 @@ class CudaEngine(Engine):
             self._flight = flight
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
+
+    def _join(self, joining: list[Request], reading: list[tuple[Prefix, int]], longest: int) -> None:
+        """Read what is read of prompts in this step; a row of which all but the last token is known takes it later."""
+        state, before = self.state, len(self.state.requests)
+        self.cache.expected = min(self.scheduler.max_rows, before + len(joining) + len(self.scheduler.waiting))
+        self.cache.ensure(before + len(joining), longest, before)
+        known = [r for r in joining if len(r.suffix) == 1]
+        others = [r for r in joining if len(r.suffix) > 1]
+        if others or reading:
+            logits = self._forward(in_groups(others), reading, 0)
+            self._absorb(before)
+            if len(logits):
+                self._sample(logits, before)
+        there = len(state.requests)
+        for row, request in enumerate(known, there):
+            state.add(request)
+            state.owned[row] = 0
+        self._absorb(there)
+        self.stats.computed_prompt_tokens += len(known)
 
     def _ends_all(self) -> bool:
         """Whether all rows are at their limits with the step under way."""
@@ -140,8 +161,27 @@ class CudaEngine(Engine):
     ) -> Tensor:
         if self.layers is None:
             return super()._model(tokens, positions, keep, parts)
+        part = parts[0][0]
+        if isinstance(part, Prompts) and not (part.joined or part.known):
+            size = Standing.size_of(part)
+            self._seen_reads[size] += 1
+            if self._seen_reads[size] >= READ_GRAPH_FROM:
+                return self._read(size, part, tokens, positions)
         plan = StepPlan(parts, self.cache.layers, self._tensor(keep.astype(np.int64)))
         return self.layers.read(self._tensor(tokens), self._tensor(positions), plan)
+
+    def _read(self, size: tuple[int, int], part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> Tensor:
+        """Read beginnings of prompts under a graph: a small model reads them faster than a host can launch."""
+        assert self.layers is not None
+        standing, graph = self.reads.get(size) or (Standing(self.cache, *size), None)
+        standing.fill(part, tokens, positions)
+        if graph is None:
+            plan = StepPlan([(standing, size[0])], self.cache.layers, standing.keep)
+            read, (ids, places) = self.layers.read, standing.numbers[:2]
+            graph = self._graph(lambda: read(ids, places, plan))
+            self.reads[size] = standing, graph
+        graph.replay()
+        return torch.empty(0, self.layers.head.out_features, device=self.device)
 
     def _longest(self) -> int:
         """Tokens that a row may come to own: all of a prompt that is not long, where memory allows that for all rows.
@@ -176,9 +216,10 @@ class CudaEngine(Engine):
         if self._stale:
             self._key = self.rows.upload(state)
             self._stale = False
-        if self._graph_of != self.cache.made:
+        made = self.cache.made, self.rows.made
+        if self._graph_of != made:
             self._drop_graphs()
-            self._graph_of = self.cache.made
+            self._graph_of = made
         self._decode()
         state.owned[:n] += 1
         ids, logprobs = self._pinned[0]
@@ -237,17 +278,19 @@ class CudaEngine(Engine):
         self.graphs[self._key].replay()
 
     def _capture(self) -> None:
-        rows = self.rows
-        saved = rows.numbers.clone()
+        saved = self.rows.numbers.clone()
+        self.graphs[self._key] = self._graph(self._body)
+        self.rows.numbers.copy_(saved)
+
+    def _graph(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """A graph of some work. It is run once outside, which compiles what has to be compiled."""
         stream = self._side = self._side or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # a first run outside the graph compiles what has to be compiled
-            self._body()
+        with torch.cuda.stream(stream):
+            work()
         torch.cuda.current_stream().wait_stream(stream)
-        rows.numbers.copy_(saved)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            self._body()
+            work()
         self._pool = self._pool or graph.pool()
-        rows.numbers.copy_(saved)
-        self.graphs[self._key] = graph
+        return graph

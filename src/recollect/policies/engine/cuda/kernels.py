@@ -282,6 +282,7 @@ def decode(
         blocks = triton.cdiv(queries, tile)
         parts = max(1, min(SHARED_SPLITS, PROGRAMS // (len(readers) * blocks * kv)))
     every = own_parts + parts
+    at_once = (JOINT_MERGED if joint else OWN_MERGED) // width
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
     bases, rooms = (prefixes.bases, prefixes.rooms) if prefixes is not None else (None, None)
@@ -297,7 +298,7 @@ def decode(
         q, k, v, keys, values, slot, own, shared, bases, rooms, partial, weights, counts, out, *limits,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
         heads, layer, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step,
-        P=max(1, min((JOINT_MERGED if joint else OWN_MERGED) // width, triton.next_power_of_2(every))), ALONE=every == 1, JOINT=joint, **common,
+        P=max(1, min(at_once, triton.next_power_of_2(every))), ALONE=every == 1, JOINT=joint, **common,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

@@ -6,6 +6,7 @@ by structure, not by architecture, and a trial must give the library's numbers; 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,13 +28,30 @@ FORM = {
 }
 
 
+@dataclass(frozen=True)
+class Layer:
+    """What a layer computes with."""
+
+    before: Norm
+    first: tuple[Tensor, Tensor | None]  # of queries, keys and values
+    head_norms: tuple[Norm, Norm] | None
+    scoring: Scoring
+    out: tuple[Tensor, Tensor | None]
+    between: Norm
+    gate: Tensor  # and up
+    down: tuple[Tensor, Tensor | None]
+    after: Norm  # of what comes next
+
+
 class Layers:
     """The forward passes of a model whose layers are the usual ones."""
 
     def __init__(self, model: Any) -> None:
         self.body, self.head = model.base_model, model.lm_head
-        self.layers = list(self.body.layers)
-        attention = self.layers[0].self_attn
+        layers = list(self.body.layers)
+        norms = [*(layer.input_layernorm for layer in layers[1:]), self.body.norm]
+        self.layers = [_layer(layer, after) for layer, after in zip(layers, norms, strict=True)]
+        attention = layers[0].self_attn
         self.dim = attention.head_dim
         self.heads = tuple(p.out_features // self.dim for p in (attention.q_proj, attention.k_proj))
         self.counts = torch.zeros(self.head.in_features // LEAST, dtype=torch.int32, device=self.head.weight.device)
@@ -50,35 +68,27 @@ class Layers:
         """[rows, vocabulary] logits of one new token of each of at most `MOST_ROWS` rows."""
         down_tile = FEW_DOWN if len(tokens) <= FEW else DOWN
         embedded, turns = self._begin(tokens, positions)
-        rows = begin(embedded, _norm(self.layers[0].input_layernorm))
+        rows = begin(embedded, self.layers[0].before)
         for number, layer in enumerate(self.layers):
-            attention, mlp = layer.self_attn, layer.mlp
-            first, out, down = attention.q_proj, attention.o_proj, mlp.down_proj
-            made = turn(
-                rows, first.fused_weight, first.fused_bias, turns, (*self.heads, self.dim), _head_norms(attention)
-            )
-            seen = self._attend(number, attention, made, plan)
-            rows = add(seen, out.weight, out.bias, rows, _norm(layer.post_attention_layernorm), self.counts, OUT)
-            passed = gate(rows, mlp.gate_proj.fused_weight)
-            rows = add(passed, down.weight, down.bias, rows, self._norm_after(number), self.counts, down_tile)
+            made = turn(rows, *layer.first, turns, (*self.heads, self.dim), layer.head_norms)
+            seen = self._attend(number, layer, made, plan)
+            rows = add(seen, *layer.out, rows, layer.between, self.counts, OUT)
+            rows = add(gate(rows, layer.gate), *layer.down, rows, layer.after, self.counts, down_tile)
         return self.head(self.body.norm(rows.x))
 
     def read(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
         """[kept tokens, vocabulary] logits of any number of tokens."""
         x, turns = self._begin(tokens, positions)
-        rows = normed(x, _norm(self.layers[0].input_layernorm))
+        rows = normed(x, self.layers[0].before)
         for number, layer in enumerate(self.layers):
-            attention, mlp = layer.self_attn, layer.mlp
-            first, out, down = attention.q_proj, attention.o_proj, mlp.down_proj
-            made = F.linear(rows, first.fused_weight, first.fused_bias)
-            made = turned(made, turns, (*self.heads, self.dim), _head_norms(attention))
-            seen = self._attend(number, attention, made.view(len(made), -1, self.dim), plan)
+            made = turned(F.linear(rows, *layer.first), turns, (*self.heads, self.dim), layer.head_norms)
+            seen = self._attend(number, layer, made.view(len(made), -1, self.dim), plan)
             if number == len(self.layers) - 1 and plan.keep is not None:  # nothing reads the others any more
                 x, seen = x[plan.keep], seen[plan.keep]
-            seen = F.linear(seen, out.weight, out.bias)
-            x, rows = added(x, seen, _norm(layer.post_attention_layernorm))
-            passed = F.linear(gated(F.linear(rows, mlp.gate_proj.fused_weight)), down.weight, down.bias)
-            x, rows = added(x, passed, self._norm_after(number))
+                if not len(x):
+                    return x.new_empty(0, self.head.out_features)
+            x, rows = added(x, F.linear(seen, *layer.out), layer.between)
+            x, rows = added(x, F.linear(gated(F.linear(rows, layer.gate)), *layer.down), layer.after)
         return self.head(rows)
 
     def _begin(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -86,24 +96,30 @@ class Layers:
         cos, sin = self.body.rotary_emb(embedded, positions.unsqueeze(0))
         return embedded, (cos[0].contiguous(), sin[0].contiguous())
 
-    def _attend(self, number: int, attention: Any, made: Tensor, plan: Plan) -> Tensor:
+    def _attend(self, number: int, layer: Layer, made: Tensor, plan: Plan) -> Tensor:
         """What tokens see, [tokens, all heads]; ``made`` are their queries, keys and values [tokens, heads, dim]."""
         queries, keys = self.heads
         q, k, v = made.transpose(0, 1).split([queries, keys, keys])
-        seen = plan.attend(number, q, k, v, Scoring(attention.scaling, window_of(attention)))
-        return seen.reshape(len(made), -1)
+        return plan.attend(number, q, k, v, layer.scoring).reshape(len(made), -1)
 
-    def _norm_after(self, number: int) -> Norm:
-        """The norm of what comes after a layer."""
-        return _norm(self.layers[number + 1].input_layernorm if number + 1 < len(self.layers) else self.body.norm)
+
+def _layer(layer: Any, after: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    return Layer(
+        _norm(layer.input_layernorm),
+        (attention.q_proj.fused_weight, attention.q_proj.fused_bias),
+        (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None,
+        Scoring(attention.scaling, window_of(attention)),
+        (attention.o_proj.weight, attention.o_proj.bias),
+        _norm(layer.post_attention_layernorm),
+        mlp.gate_proj.fused_weight,
+        (mlp.down_proj.weight, mlp.down_proj.bias),
+        _norm(after),
+    )
 
 
 def _norm(module: Any) -> Norm:
     return Norm(module.weight, module.variance_epsilon)
-
-
-def _head_norms(attention: Any) -> tuple[Norm, Norm] | None:
-    return (_norm(attention.q_norm), _norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
 
 
 def usual(model: Any) -> bool:

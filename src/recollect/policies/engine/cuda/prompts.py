@@ -1,7 +1,8 @@
-"""Prompts on a GPU: the ends of some and the beginnings of others, read in one flat batch without masks or padding.
+"""Prompts on a GPU: the ends of some and the beginnings of others, read in one flat batch without masks.
 
 A new token sees the new tokens before it, and what is known of its prefix. Both are calls over sequences of different
-lengths, merged by their normalisers as in `algos.flash`.
+lengths, merged by their normalisers as in `algos.flash`. Beginnings alone, none of them known, may be read under a
+captured graph.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Prompts:
         self.reading = sorted(reading, key=lambda r: r[0].done == 0)  # those that go on follow the rows
         suffixes = [len(r.suffix) for r in joining]
         lengths = np.array([*suffixes, *(count for _, count in self.reading)])
-        self.size, self.longest = int(lengths.sum()), int(lengths.max())
+        self.size, self.longest, self.joined = int(lengths.sum()), int(lengths.max()), len(suffixes)
         self.ends = self._ends(lengths)
         self.places = self._tensor(self._find_places(first, suffixes))
         self._find_known(joining)
@@ -106,6 +107,8 @@ class Prompts:
         assert scoring.softcap is None, "a cap must be in the model's configuration"
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         self._store(layer, k, v)
+        if last and not self.joined:  # nobody reads what comes of it
+            return q
         out, total = attend_lengths(q, k, v, scoring.scale, self.ends, self.ends, self.longest, self.longest, True)
         if self.known:
             some = slice(self.start, self.stop)
@@ -123,3 +126,33 @@ class Prompts:
         from recollect.policies.engine.cuda.between import store
 
         store(k, v, self.places, layer)
+
+
+TOKENS = 256  # a graph reads a multiple of so many tokens
+
+
+class Standing(Prompts):
+    """Beginnings of prompts in places that stay, for a graph: so many tokens of so many prefixes."""
+
+    def __init__(self, cache: Cache, tokens: int, prefixes: int) -> None:
+        self.cache, self.joined, self.longest = cache, 0, tokens
+        self.known = []
+        self.numbers = torch.zeros(5, tokens, dtype=torch.int64, device=cache.device)
+        self.places = self.numbers[2:]
+        self.ends = torch.zeros(prefixes + 1, dtype=torch.int32, device=cache.device)
+        self.keep = torch.zeros(0, dtype=torch.int64, device=cache.device)
+
+    @staticmethod
+    def size_of(part: Prompts) -> tuple[int, int]:
+        """How large one must be to read what ``part`` reads."""
+        return -(-part.size // TOKENS) * TOKENS, 1 << (len(part.reading) - 1).bit_length()
+
+    def fill(self, part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> None:
+        """Take in what is read next; the tokens after it belong to no prefix and go nowhere."""
+        size = part.size
+        both = torch.from_numpy(np.stack([tokens, positions])).pin_memory()
+        self.numbers[:2, :size].copy_(both, non_blocking=True)
+        self.places[:, :size].copy_(part.places)
+        self.places[0, size:].zero_()
+        self.ends[: len(part.ends)].copy_(part.ends)
+        self.ends[len(part.ends) :].fill_(size)

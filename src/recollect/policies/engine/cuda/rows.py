@@ -41,8 +41,7 @@ class DeviceRows:
         self.counts = torch.zeros(size * cache.heads, dtype=torch.int32, device=device)
         self.prefixes: Prefixes | None = None
         self.rows = 0
-        self._numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64).pin_memory()
-        self._reals = torch.zeros(2, size, dtype=torch.float64).pin_memory()
+        self.made = 0  # how often memory that graphs read was made anew
 
     def __getattr__(self, name: str) -> Tensor:
         if name in NUMBERS:
@@ -58,19 +57,20 @@ class DeviceRows:
         """Bring the device up to date with the host; returns what decides which graph serves it."""
         n = len(state.requests)
         self.rows = bucket(n)
-        host = self._numbers.numpy()
-        host[:, :] = 0
+        numbers = torch.zeros(len(NUMBERS), self.size, dtype=torch.int64, pin_memory=True)
+        host = numbers.numpy()
         each = np.arange(n)
         host[0, :n] = state.ids[each, state.count[:n] - 1]
+        for row in np.flatnonzero(state.count[:n] == 0):  # it begins with the last token of its prompt
+            host[0, row] = state.requests[row].prompt[-1]
         host[1, :n] = state.shared[:n] + state.owned[:n]
         host[2, :n], host[3, :n] = state.owned[:n], state.shared[:n]
         host[4] = np.arange(self.size)
         host[5, :n], host[6, :n], host[7, :n] = state.count[:n], state.noise[:n], state.top_k[:n]
-        self.numbers.copy_(self._numbers, non_blocking=True)
-        reals = self._reals.numpy()
-        reals[0, :n], reals[1, :n] = state.temperature[:n], state.top_p[:n]
-        reals[:, n:] = 1.0
-        self.reals.copy_(self._reals, non_blocking=True)
+        self.numbers.copy_(numbers, non_blocking=True)
+        reals = torch.ones(2, self.size, dtype=torch.float64, pin_memory=True)
+        reals[0, :n], reals[1, :n] = (torch.from_numpy(x[:n]) for x in (state.temperature, state.top_p))
+        self.reals.copy_(reals, non_blocking=True)
         prefixes, most = self._upload_prefixes(state)
         plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
         greedy = not plain and bool((state.temperature[:n] <= 0).any())
@@ -98,8 +98,9 @@ class DeviceRows:
             table[g, : len(rows)] = rows
         if table.size > len(self.places):
             self.places = torch.empty(2 * table.size, dtype=torch.int32, device=self.places.device)
+            self.made += 1
         flat = self.places[: table.size]
-        flat.copy_(torch.from_numpy(table.reshape(-1)))
+        flat.copy_(torch.from_numpy(table.reshape(-1)).pin_memory(), non_blocking=True)
         self._place([*found.values(), *[None] * (groups - len(found))])
         self.prefixes = Prefixes(flat.view(groups, most), self.bases, self.rooms)
         return groups, most
@@ -107,9 +108,9 @@ class DeviceRows:
     def _place(self, prefixes: Sequence[Prefix | None]) -> None:
         """Where prefixes are."""
         places = [(0, ROOM) if p is None else (p.memory.data_ptr(), p.room) for p in prefixes]
-        both = torch.tensor(places, dtype=torch.int64).t()
-        self.bases[: len(places)].copy_(both[0])
-        self.rooms[: len(places)].copy_(both[1])
+        bases, rooms = torch.tensor(places, dtype=torch.int64).t().contiguous().pin_memory()
+        self.bases[: len(places)].copy_(bases, non_blocking=True)
+        self.rooms[: len(places)].copy_(rooms, non_blocking=True)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """One layer's attention (see recollect.models.attention)."""
