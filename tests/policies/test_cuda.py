@@ -216,7 +216,7 @@ def test_long_prompts_under_a_graph_equal_a_plain_forward() -> None:
             with torch.no_grad():
                 expected, _ = logprobs_and_entropy(model, packed)
             torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.1, rtol=0)
-    assert len(there.reads) == 1  # (1280, 1): the pairs come up less often
+    assert set(there.reads) == {(1280, 1), (2560, 2)}
     there.free()
     assert not there.reads
 

@@ -32,6 +32,7 @@ class Scheduler:
         self.long = long
         self.scores: int | None = SCORES
         self.together = False  # a row may join in the step that reads the last of its prefix
+        self.worth = 0.0  # a shorter part of a prefix than this is computed again rather than copied
         self.waiting: list[Request] = []
         self.reading: list[Prefix] = []
         self._alone: dict[int, Request] = {}  # rows that share nothing, by what their prompts begin with
@@ -113,7 +114,7 @@ class Scheduler:
         """Have the beginning of these prompts computed once, starting from what is known of it."""
         known = max(group, key=lambda r: r.shared)
         prefix = self._new_prefix(group[0].prompt[:shared])
-        if known.prefix is not None and known.ready:
+        if known.prefix is not None and known.ready and known.shared >= self.worth * shared:
             prefix.done = min(known.shared, shared)
             self._copy(prefix, known.prefix, prefix.done)
         for request in group:

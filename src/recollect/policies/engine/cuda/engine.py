@@ -30,6 +30,7 @@ from recollect.policies.engine.sampler import sample
 from recollect.policies.engine.step import Part, StepPlan
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
+WORTH = 1 / 16  # of a prefix; with less of it known, two parts take longer to read than one
 GRAPH_FROM = 3  # steps of one kind from which they are captured
 READ_GRAPH_FROM = 8  # the same for steps that read the beginnings of prompts, of which there are more kinds
 GraphKey = tuple[int, int, int, bool, bool]
@@ -64,6 +65,7 @@ class CudaEngine(Engine):
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
             self.scheduler.long, self.scheduler.scores, self.scheduler.together = LONG, None, True
+            self.scheduler.worth = WORTH
         self.layers = Layers.of(model)
         self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
         self.reads: dict[tuple[int, int], tuple[Standing, torch.cuda.CUDAGraph]] = {}
