@@ -31,6 +31,7 @@ def test_groups_of_n_in_order(renderer: Renderer) -> None:
     assert len(done) == 12
     turn = groups[1].trajectories[2].turns[0]
     assert list(turn.prompt_ids) == renderer.prompt([Message("user", "q1")])
+    assert turn.prompt_ids.itemsize == 4  # a long document's prompts hold all of it
     assert (turn.role, turn.trainable, turn.temperature, turn.completion.version) == ("agent", True, 1.0, 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -161,7 +162,8 @@ class Session:
             self._blame(error)
             raise
         talk.heard(done)
-        self.trajectory.turns.append(Turn(role, tuple(ids), done, bound.trainable, sampling.temperature, self.question))
+        kept = array("i", ids)  # a long document's prompts hold all of it
+        self.trajectory.turns.append(Turn(role, kept, done, bound.trainable, sampling.temperature, self.question))
         return done
 
     def branch(self, name: str, question: int = 0) -> Session:

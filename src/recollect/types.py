@@ -68,7 +68,7 @@ class Turn:
     """One generation inside a trajectory."""
 
     role: str  # "agent", "memory", "qa", …
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Sequence[int]
     completion: Completion
     trainable: bool = True  # False when the role is bound to a policy that is not being trained
     temperature: float = 1.0

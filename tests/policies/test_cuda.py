@@ -215,7 +215,9 @@ def test_long_prompts_under_a_graph_equal_a_plain_forward() -> None:
             packed = pack([build_tree([0], [ids.cpu().numpy()])], [np.arange(len(ids)) >= len(prompt)], [0]).to("cuda")
             with torch.no_grad():
                 expected, _ = logprobs_and_entropy(model, packed)
-            torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.1, rtol=0)
+            apart = (torch.tensor(made.logprobs) - expected.float().cpu()).abs()
+            assert apart.max() < 0.4  # in half precision; without what is read they are apart by more than 1
+            assert apart.mean() < 0.06
     assert set(there.reads) == {(1280, 1), (2560, 2)}
     there.free()
     assert not there.reads
