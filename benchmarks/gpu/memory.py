@@ -78,6 +78,8 @@ def main() -> None:
         for _ in range(args.steps):
             rows.append(work.rl.step())
             held.append(torch.cuda.memory_allocated() / 2**20)
+            if len(rows) % 10 == 0:
+                print(f"step {len(rows)} of {args.steps}: {rows[-1]['memory/gpu_mb']:.0f} MiB at most", flush=True)
     print(f"held between steps, MiB: {held[4]:.0f} after step 5, {held[-1]:.0f} after step {len(rows)}")
     late = rows[-1]
     for key in ("memory/gpu_mb", "memory/resident_mb"):
