@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.policies.engine import Engine
-from recollect.types import Completion, Sampling
+from recollect.types import BadInput, Completion, Sampling
 from tests.conftest import ARCHITECTURES, make_pair
 
 NEW = 10
@@ -245,6 +245,44 @@ def test_errors_reach_the_caller_and_the_engine_survives() -> None:
         run(engine, [[]])
     with pytest.raises(IndexError):
         run(engine, [[5, 10_000]])
+    assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
+
+
+def test_errors_reach_requests_that_were_about_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+
+    def full(*_: int) -> None:
+        raise MemoryError("no room")
+
+    async def go() -> None:
+        await asyncio.wait_for(engine.generate(ids(1, 9), Sampling()), 5)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.cache, "ensure", full)
+        with pytest.raises(MemoryError, match="no room"):
+            asyncio.run(go())
+    assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
+
+
+@pytest.mark.parametrize("freed", [False, True])
+def test_new_weights_after_a_loop_that_ended_early(freed: bool) -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+
+    async def go() -> None:
+        for i in range(3):
+            asyncio.ensure_future(engine.generate(ids(i, 100), Sampling(max_tokens=500)))  # noqa: RUF006
+        while len(engine.state.requests) < 3:
+            await asyncio.sleep(0)
+        raise BadInput("an agent's")
+
+    with pytest.raises(BadInput):
+        asyncio.run(go())
+    assert not engine.busy
+    engine.new_weights(1)
+    if freed:
+        engine.free()
     assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
 
 

@@ -82,6 +82,7 @@ class Engine:
         self._shared: SharedPart | None = None  # of the rows that decode
         self._queries: Queries | None = None  # the same for compiled attention
         self._rows_changed = False
+        self._open: dict[Request, None] = {}  # that somebody waits for, also while they are between two lists
         self._loop: asyncio.Task[None] | None = None
 
     # ---- what callers use ----
@@ -103,11 +104,16 @@ class Engine:
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         noise = noise_seed(sampling.seed, sampling.key)
-        self.scheduler.waiting.append(Request(prompt, sampling, noise, future, watch=watch))
+        request = Request(prompt, sampling, noise, future, watch=watch)
+        self.scheduler.waiting.append(request)
+        self._open[request] = None
         self.stats.prompt_tokens += len(prompt)
         if self._loop is None or self._loop.done():
             self._loop = asyncio.ensure_future(self._run())
-        return await future
+        try:
+            return await future
+        finally:
+            del self._open[request]
 
     def new_weights(self, version: int) -> None:
         """The model's weights have changed: forget every key and value computed with the old ones."""
@@ -122,8 +128,9 @@ class Engine:
         self.cache.free()
 
     def _forget(self) -> None:
-        self.scheduler.prefixes.clear()
-        self.scheduler.reading.clear()
+        """Forget what was computed, and requests that nobody awaits any more."""
+        self.scheduler.reset()
+        self.state.requests.clear()
         self.stack = Stack(self.cache)
         if self.decoder is not None:
             self.decoder.stale = True
@@ -150,12 +157,10 @@ class Engine:
                     return
                 self.step()
         except Exception as error:
-            for request in self.scheduler.waiting + self.state.requests:
-                request.release()
+            for request in self._open:
                 if not request.future.done():
                     request.future.set_exception(error)
-            self.scheduler.reset()
-            self.state.requests.clear()
+            self._forget()
 
     @torch.inference_mode()
     def step(self) -> None:

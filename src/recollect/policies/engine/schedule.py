@@ -39,7 +39,7 @@ class Scheduler:
         self._rows: list[Request] = []
 
     def reset(self) -> None:
-        """Forget everything (after an error)."""
+        """Forget everything."""
         self.waiting, self.reading = [], []
         self._alone.clear()
         self.prefixes.clear()
