@@ -41,9 +41,9 @@ def _byte_level(pattern: str | None, trim: bool = False) -> Tokenizer:
     return _trained(core, _bpe(initial_alphabet=ALPHABET))
 
 
-def _sentence_pieces(scheme: str) -> Tokenizer:
+def _sentence_pieces(scheme: str, split: bool = True) -> Tokenizer:
     core = Tokenizer(models.Unigram())
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
     return _trained(
         core,
         trainers.UnigramTrainer(vocab_size=150, special_tokens=SPECIAL, unk_token=SPECIAL[0], show_progress=False),
@@ -77,6 +77,7 @@ _MAKERS: dict[str, Callable[[], Tokenizer]] = {
     "llama3": lambda: _byte_level(QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), trim=True),
     "metaspace_always": lambda: _sentence_pieces("always"),
     "metaspace_first": lambda: _sentence_pieces("first"),
+    "metaspace_unsplit": lambda: _sentence_pieces("never", split=False),
     "llama2": _unsplit,
     "words": _words,
     "bert": _word_pieces,
@@ -100,6 +101,7 @@ class Counting:
 
     def __init__(self, core: Any) -> None:
         self.core, self.asked = core, 0
+        self.model, self.normalizer, self.pre_tokenizer = core.model, core.normalizer, core.pre_tokenizer
 
     def encode_batch(self, texts: list[str], add_special_tokens: bool) -> Any:
         self.asked += sum(map(len, texts))

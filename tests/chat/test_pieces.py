@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from recollect.chat import Renderer
 from recollect.chat.encoder import Encoder
@@ -111,6 +112,17 @@ def test_pieces_without_a_blank_to_cut_at(name: str, text: str) -> None:
     assert encoder.encode(text + "1") == ids_of(core, text + "1")
 
 
+def test_splits_of_equal_score_are_those_of_the_whole_text() -> None:
+    core = Tokenizer(models.Unigram([("<unk>", -20.0), ("▁", -2.1), ("▁▁", -3.17), ("m", -3.3)], unk_id=0))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    document = "m   " * 3000  # three blanks are one and two, or two and one, as the sum of all before them rounds
+    encoder = Encoder(core)
+    encoder.pieces.learn(Tokens(core, document), 0, 6000)
+    for before in ("", "m", "mm ", "m m."):
+        text = before + document[:6000]
+        assert encoder.encode(text) == ids_of(core, text)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_known_piece_is_not_tokenised_again(name: str) -> None:
     core = Counting(backend(name))
@@ -121,7 +133,8 @@ def test_a_known_piece_is_not_tokenised_again(name: str) -> None:
     core.asked, section = 0, document[5000:20_000].strip()
     for memory in ("none", "mira holds 472", "1 2 3"):
         encoder.encode(f"Memory: {memory}\nSection:\n{section}\n\nRewrite the memory.")
-    assert core.asked > 3 * len(section) if name == "llama2" else core.asked < 6000  # it marks whatever it is given
+    whole = name in ("llama2", "metaspace_unsplit")  # one marks whatever it is given, one weighs all of a text
+    assert core.asked > 3 * len(section) if whole else core.asked < 6000
 
 
 def test_many_pieces_are_told_apart_and_few_remembered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -191,3 +192,15 @@ def test_a_tokenizer_of_the_family_keeps_its_own(tokenizer: Any) -> None:
     assert use_template(own, "qwen3").chat_template == kept
     assert use_template(own, "chatml").chat_template == TEMPLATES["chatml"]
     assert use_template(own, "llama3").chat_template == TEMPLATES["llama3"]
+
+
+@pytest.mark.parametrize("setting", ["truncation", "padding"])
+def test_prompts_are_neither_cut_nor_filled_as_a_tokenizer_file_says(setting: str, tokenizer: Any) -> None:
+    set_so = copy.deepcopy(tokenizer)
+    if setting == "truncation":
+        set_so.backend_tokenizer.enable_truncation(100)
+    else:
+        set_so.backend_tokenizer.enable_padding(pad_to_multiple_of=64)
+    ours, messages = Renderer(set_so), [Message("user", "mira holds 472. " * 200)]
+    assert ours.prompt(messages) == Renderer(tokenizer).prompt(messages)
+    assert len(ours.spans(messages[0].content)) == len(ours.encode(messages[0].content))

@@ -2,11 +2,13 @@
 
 The attempts at a task begin their prompts with the same section. The rest of such a text is tokenised from a blank some
 tokens before the place where it parts from a known one. Those tokens must come out as they did before; if they do not,
-the whole text is tokenised. Pieces that stand anywhere are told before they are shown (see pieces.py).
+the whole text is tokenised. Pieces that stand anywhere are told before they are shown (see pieces.py). Tokenizers that
+do not part words are not helped if they weigh tokens by scores (Unigram): their sums round differently in a part.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 from typing import Any
@@ -29,17 +31,26 @@ def common_start(a: str, b: str) -> int:
     return low
 
 
+def told_by_parts(backend: Any) -> bool:
+    """False where a whole text's best split is searched for: which of two equals is found hangs on all before them."""
+    if type(backend.model).__name__ != "Unigram":
+        return True
+    text = "a b" if backend.normalizer is None else backend.normalizer.normalize_str("a b")
+    return backend.pre_tokenizer is not None and len(backend.pre_tokenizer.pre_tokenize_str(text)) > 1
+
+
 class Encoder:
     """Ids of texts by a fast tokenizer's backend."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
+        self.least = LONG if told_by_parts(backend) else sys.maxsize  # shorter texts are tokenised whole
         self.known: deque[Tokens] = deque(maxlen=KNOWN)  # texts that were tokenised whole
         self.pieces = Pieces()
 
     def encode(self, text: str) -> list[int]:
         """The same as the backend's own ids."""
-        if len(text) < LONG:
+        if len(text) < self.least:
             return self._ids(text)
         start = text[:LONG]
         near = [known for known in self.known if known.text.startswith(start)]

@@ -33,6 +33,9 @@ class Renderer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None and (backend.truncation or backend.padding):
+            backend.no_truncation()  # a tokenizer.json may ask for both; no prompt is cut or filled in silence
+            backend.no_padding()
         self._encoder = None if backend is None else Encoder(backend)
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput(
