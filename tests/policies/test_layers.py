@@ -19,7 +19,15 @@ from recollect.policies.engine.cuda.prepare import fuse
 from recollect.policies.engine.cuda.products import Norm, Tile, add, begin
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-WIDE = {"vocab_size": 96, "hidden_size": 128, "intermediate_size": 576, "num_hidden_layers": 3, "pad_token_id": 0}
+WIDE = {
+    "vocab_size": 96,
+    "hidden_size": 128,
+    "intermediate_size": 576,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
 USUAL: dict[str, dict[str, Any]] = {
     "Qwen2": {},
     "Qwen3": {"head_dim": 64},
@@ -40,7 +48,7 @@ def make(kind: str, **more: Any) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**WIDE, num_attention_heads=4, num_key_value_heads=2, **more)
+    config = getattr(transformers, f"{kind}Config")(**{**WIDE, **more})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=register()).float().eval()
     with torch.no_grad():
         for p in model.parameters():

@@ -15,6 +15,11 @@ ROOM = 32  # memory is for a multiple of so many tokens: compiled attention read
 BLOCK = 16  # tokens between the places at which prefixes are looked up
 
 
+def by_token(device: torch.device) -> bool:
+    """Whether a key's numbers lie side by side: on a GPU. On a CPU the tokens do, for products with a few queries."""
+    return device.type == "cuda"
+
+
 class Prefix:
     """Keys and values of the first tokens of some prompts, in one piece of memory."""
 
@@ -25,7 +30,7 @@ class Prefix:
         self.room = -(-len(ids) // ROOM) * ROOM
         self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
         self.values = [m[1].view(heads, self.room, dim) for m in self.memory]
-        if device.type == "cuda":  # laid out as in rows.Cache
+        if by_token(device):
             self.keys = [m[0].view(heads, self.room, dim).transpose(1, 2) for m in self.memory]
         else:
             self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]

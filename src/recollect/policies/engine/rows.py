@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import Scoring
-from recollect.policies.engine.prefix import Prefix
+from recollect.policies.engine.prefix import Prefix, by_token
 from recollect.policies.engine.request import Request
 
 
@@ -35,8 +35,7 @@ def slot_length(tokens: int) -> int:
 class Cache:
     """Keys [slots, kv heads, dim, capacity] and values [slots, kv heads, capacity, dim] of all rows, per layer.
 
-    On a CPU keys lie with their tokens last: decoding multiplies them by a few queries, which is fastest that way
-    around. On a GPU a token's numbers lie side by side, and ``keys`` are seen from the side.
+    Where a token's numbers lie side by side (`prefix.by_token`), ``keys`` are seen from the side.
     """
 
     def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -53,7 +52,7 @@ class Cache:
         if slots <= self.slots and capacity <= self.capacity:
             return
         held, before = self.capacity, self._memory
-        wide = self.device.type == "cuda"
+        wide = by_token(self.device)
         if slots > self.slots:
             slots = max(slots, self.expected)
             self.slots = max(16, 1 << (slots - 1).bit_length()) if wide else _round(slots, 16)
@@ -95,7 +94,7 @@ class Cache:
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy one row over another."""
-        if self.device.type == "cuda":
+        if by_token(self.device):
             held = slot_length(length)
             self.tokens[:, :, target, :, :held] = self.tokens[:, :, source, :, :held]
             return

@@ -88,6 +88,10 @@ class CudaEngine(Engine):
         super().free()
         self._drop_graphs()
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._flight, self._stale = None, True
+
     def _drop_graphs(self) -> None:
         """Forget the graphs, and with the last of them the memory that they share."""
         if self.graphs or self.reads:

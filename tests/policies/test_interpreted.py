@@ -1,0 +1,230 @@
+"""The GPU's engine without a GPU: its own code, its kernels interpreted, its graphs run again instead of replayed.
+
+`make test-kernels` installs triton and runs this; where there is a GPU, test_cuda.py says the same of the real thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("a GPU runs the kernels themselves", allow_module_level=True)
+os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton")
+
+from recollect.models.attention import using
+from recollect.policies.engine import engine as plain_engine
+from recollect.policies.engine import prefix, rows
+from recollect.policies.engine.cuda import engine as cuda_engine
+from recollect.policies.engine.cuda import kernels, prompts
+from recollect.policies.engine.cuda.engine import CudaEngine
+from recollect.types import Completion, Sampling
+from tests.policies.test_engine import CASES, ids, run
+from tests.policies.test_layers import make
+from tests.policies.test_prompts import attend_plainly
+
+EXACT = {"atol": 2e-4, "rtol": 0}
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 32}
+
+
+class Again:
+    """What a captured graph is here."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work, self.replays = work, 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.work()
+
+
+class Nothing:
+    """Events and streams: all work is done when a call returns."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
+
+
+class Interpreted(CudaEngine):
+    """The engine with graphs that are run again."""
+
+    def _graph(self, work: Callable[[], object]) -> Any:
+        work()
+        return Again(work)
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Event", "Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Nothing)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    for name in ("zeros", "ones"):
+        monkeypatch.setattr(torch, name, pageable(getattr(torch, name)))
+    for module in (prefix, rows):
+        monkeypatch.setattr(module, "by_token", lambda device: True)
+    for name in ("focus", "replace_modules"):
+        monkeypatch.setattr(plain_engine, name, lambda model: None)
+    monkeypatch.setattr(plain_engine, "kernel", lambda *args: None)
+    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
+    monkeypatch.setattr(prompts, "takes", lambda *args: True)
+    monkeypatch.setattr(prompts, "attend_lengths", attend_padded)
+    monkeypatch.setattr(cuda_engine, "LONG", 40)
+    monkeypatch.setattr(kernels, "PROGRAMS", 4)
+
+
+def attend_padded(q: Any, k: Any, v: Any, scale: float, q_ends: Any, k_ends: Any, *rest: Any) -> Any:
+    """As the GPU's call: tokens after the last sequence are left alone, whatever is there."""
+    real, seen = int(q_ends[-1]), int(k_ends[-1])
+    out, total = torch.full_like(q, float("nan")), torch.full((q.shape[1], q.shape[0]), float("nan"))
+    out[:real], total[:, :real] = attend_plainly(q[:real], k[:seen], v[:seen], scale, q_ends, k_ends, *rest)
+    return out, total
+
+
+def pageable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without pinned memory."""
+    return lambda *args, pin_memory=False, **more: function(*args, **more)
+
+
+def expected(model: Any, prompt: list[int], done: Completion) -> torch.Tensor:
+    """Log-probabilities of all tokens by the library; its first choice must be what was sampled greedily."""
+    every = torch.tensor([*prompt, *done.ids])
+
+    class Causal:
+        keep, total = None, len(every)
+
+        def attend(self, layer: int, q: Any, k: Any, v: Any, scoring: Any) -> Any:
+            ends = torch.tensor([0, len(every)])
+            heads = (x.transpose(0, 1) for x in (q, k, v))
+            return attend_plainly(*heads, scoring.scale, ends, ends, len(every), len(every), True)[0]
+
+    with torch.inference_mode(), using(Causal()):
+        logits = model(input_ids=every[None], position_ids=torch.arange(len(every))[None], use_cache=False).logits[0]
+    return logits[len(prompt) - 1 : -1].log_softmax(-1)
+
+
+def check(model: Any, asked: list[list[int]], made: list[Completion]) -> None:
+    """Completions that were sampled greedily against the library."""
+    for prompt, done in zip(asked, made, strict=True):
+        right = expected(model, prompt, done)
+        assert list(done.ids) == right.argmax(-1).tolist()
+        torch.testing.assert_close(torch.tensor(done.logprobs), right.amax(-1), **EXACT)
+
+
+@pytest.fixture
+def model() -> Any:
+    return make("Qwen3", **SMALL, num_key_value_heads=1)
+
+
+def test_it_is_the_path_that_a_gpu_takes(model: Any) -> None:
+    there = Interpreted(model, decode=str)
+    assert there.layers is not None
+    assert not there.stacked
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_equals_the_library(model: Any, case: str) -> None:
+    there, asked = Interpreted(model, decode=str, max_batched_tokens=128), CASES[case]()
+    for _ in range(2):  # the second time prefixes are known
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=5))
+    assert there.graphs or len(asked) < 3
+
+
+def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_engine, "READ_GRAPH_FROM", 2)
+    there = Interpreted(model, decode=str)
+    for turn in range(3):
+        asked = [ids(3 * turn, 60 + turn)]
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    for turn in range(3):
+        asked = [ids(20 + turn, 90), ids(30 + turn, 70 + turn)]
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    assert {size: graph.replays for size, (_, graph) in there.reads.items()} == {(256, 1): 1, (256, 2): 2}  # type: ignore[attr-defined]
+    there.free()
+    assert not there.reads
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+
+
+@pytest.mark.parametrize("length", [1, 30, 60])
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_tokens(model: Any, length: int, count: int) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, length)] * 2
+    for _ in range(2):
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=count))
+
+
+def test_no_step_is_launched_after_the_last(model: Any) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, 60)]
+    launched: list[int] = []
+    launch = there._launch
+    there._launch = lambda: launched.append(1) or launch()  # type: ignore[func-returns-value,method-assign,return-value]
+    run(there, asked, temperature=0.0, max_tokens=4)
+    assert len(launched) == 4
+
+
+def test_samples_and_stops_equal_those_of_any_other_batch(model: Any) -> None:
+    asked = [ids(1, 60), ids(1, 60), ids(2, 9), ids(3, 50) + ids(4, 5)]
+    every: list[dict[str, Any]] = [{}, {"top_p": 0.7}, {"top_k": 4, "temperature": 0.8}]
+    for options in every:
+        together = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, **options)
+        for i, prompt in enumerate(asked):
+            alone = run(Interpreted(model, decode=str), [prompt] * (i + 1), seed=3, max_tokens=6, **options)
+            assert alone[i].ids == together[i].ids
+            torch.testing.assert_close(torch.tensor(alone[i].logprobs), torch.tensor(together[i].logprobs), **EXACT)
+    stop = together[0].ids[2]
+    stopped = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, stop_ids=(stop,), **options)
+    for whole, cut in zip(together, stopped, strict=True):
+        end = whole.ids.index(stop) + 1 if stop in whole.ids else 6
+        assert cut.ids == whole.ids[:end]
+        assert cut.stop == ("stop" if stop in whole.ids else "length")
+
+
+def test_a_conversation_goes_on_from_what_was_kept(model: Any) -> None:
+    there, first = Interpreted(model, decode=str), ids(1, 60)
+    (done,) = run(there, [first], temperature=0.0, max_tokens=5, keep=True)
+    before = there.stats.computed_prompt_tokens
+    asked = [[*first, *done.ids, 7, 8]]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=4))
+    assert there.stats.computed_prompt_tokens - before == 3  # the last sampled token and the new ones
+
+
+def test_requests_that_nobody_awaits_leave(model: Any) -> None:
+    there = Interpreted(model, decode=str)
+
+    async def go() -> Completion:
+        jobs = [
+            asyncio.ensure_future(there.generate(ids(i, 60), Sampling(key=str(i), max_tokens=12, temperature=0.0)))
+            for i in range(3)
+        ]
+        while there.stats.steps < 4:
+            await asyncio.sleep(0)
+        jobs[0].cancel()
+        return await jobs[2]
+
+    check(model, [ids(2, 60)], [asyncio.run(go())])
+    asked = [ids(5, 60)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+
+
+def test_an_error_in_a_step_is_forgotten(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 12)]
+    land = there._land
+
+    def fails() -> None:
+        if there.stats.steps >= 2:
+            raise RuntimeError("no luck")
+        land()
+
+    monkeypatch.setattr(there, "_land", fails)
+    with pytest.raises(RuntimeError, match="no luck"):
+        run(there, asked, temperature=0.0, max_tokens=6)
+    monkeypatch.setattr(there, "_land", land)
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=6))
