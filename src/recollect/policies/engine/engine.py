@@ -290,15 +290,15 @@ class Engine:
         )
         chosen = ids.cpu().numpy()
         state.append(chosen, logprobs.float().cpu().numpy(), first)
-        self._end_rows(chosen, first)
+        self._end_rows(*state.ended(chosen, first), first)
 
-    def _end_rows(self, chosen: np.ndarray, first: int) -> None:
-        """Finish the rows from ``first`` on that their newest token ends."""
-        self.stats.sampled_tokens += len(chosen)
+    def _end_rows(self, stopped: np.ndarray, full: np.ndarray, first: int) -> None:
+        """Finish the rows from ``first`` on that a stop token ends, or their limit, or their text."""
+        self.stats.sampled_tokens += len(stopped)
         for row, request in enumerate(self.state.requests[first:], first):
             if request.watch is not None:
                 request.watch(self.state.ids[row, : self.state.count[row]].tolist())
-        stopped, full = self.state.ended(chosen, self.decode, first)
+        stopped = stopped | self.state.worded(self.decode, first)
         for row in np.flatnonzero(stopped | full)[::-1].tolist():
             self._finish(first + row, bool(stopped[row]))
 

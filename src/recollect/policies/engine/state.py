@@ -9,7 +9,7 @@ import numpy as np
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.stops import ends
 
-STOPS = 8  # stop ids per row
+STOPS = 8  # stop ids of a row, at first
 _FIELDS = (
     "temperature",
     "top_p",
@@ -51,9 +51,10 @@ class RowState:
         self.temperature[i], self.top_p[i], self.top_k[i] = s.temperature, s.top_p, s.top_k
         self.noise[i], self.count[i], self.limit[i] = request.noise, 0, s.max_tokens
         self.owned[i], self.shared[i] = len(request.suffix), request.shared
-        stops = s.stop_ids[:STOPS]
+        while len(s.stop_ids) > self.stops.shape[1]:
+            self.stops = np.concatenate([self.stops, np.full_like(self.stops, -1)], 1)
         self.stops[i] = -1
-        self.stops[i, : len(stops)] = stops
+        self.stops[i, : len(s.stop_ids)] = s.stop_ids
         self.textual[i] = bool(s.stop)
 
     def append(self, ids: np.ndarray, logprobs: np.ndarray, first: int = 0) -> None:
@@ -67,15 +68,17 @@ class RowState:
         self.logprobs[rows, self.count[first:n]] = logprobs
         self.count[first:n] += 1
 
-    def ended(
-        self, ids: np.ndarray, decode: Callable[[Sequence[int]], str], first: int = 0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows from ``first`` on stopped by themselves, and which are at their limit."""
+    def ended(self, ids: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows from ``first`` on these tokens stop, and which are at their limit."""
         n = len(self.requests)
-        stopped = (self.stops[first:n] == ids[:, None]).any(1)
-        for i in first + np.flatnonzero(self.textual[first:n]):
-            stopped[i - first] |= ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
-        return stopped, self.count[first:n] >= self.limit[first:n]
+        return (self.stops[first:n] == ids[:, None]).any(1), self.count[first:n] >= self.limit[first:n]
+
+    def worded(self, decode: Callable[[Sequence[int]], str], first: int = 0) -> np.ndarray:
+        """Which rows from ``first`` on end with one of their stop strings."""
+        found = np.zeros(len(self.requests) - first, bool)
+        for i in first + np.flatnonzero(self.textual[first : len(self.requests)]):
+            found[i - first] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
+        return found
 
     def remove(self, row: int) -> Request:
         """Take a row out; the last row takes its place."""

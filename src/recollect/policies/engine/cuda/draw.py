@@ -1,7 +1,8 @@
 """Sampling from a large vocabulary on a GPU: two small kernels instead of passes over all logits.
 
 The first sums up blocks of the vocabulary. The second finds the block, then the token, where the cumulative
-distribution passes the row's random number, and moves the row on. The random number is that of `engine.noise`.
+distribution passes the row's random number, and moves the row on, unless it has ended. The random number is that of
+`engine.noise`. What the host is told of a row is its token, and in the bits above it whether and how the row has ended.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 4096  # tokens of the vocabulary that are summed up together
+SHIFT = 32  # of what is said about a row's end: 1 by a stop token, 2 at its limit, 3 both
 
 
 @triton.jit
@@ -53,8 +55,8 @@ def _uniform(key, position):
 
 @triton.jit
 def _pick(
-    logits, temperature, tops, best, sums, noise, count, token, position, own, ids, logprobs, V, stride, blocks,
-    BLOCK: tl.constexpr, P: tl.constexpr,
+    logits, temperature, tops, best, sums, noise, count, token, position, own, limit, ended, stops, told, logprobs,
+    V, stride, blocks, BLOCK: tl.constexpr, P: tl.constexpr, STOPS: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """One row's token and its log-probability, and the row's numbers for the next step."""
     row = tl.program_id(0)
@@ -78,16 +80,25 @@ def _pick(
     warmth = tl.load(temperature + row).to(tl.float32)
     chosen = tl.where(warmth > 0, drawn, highest).to(tl.int64)
     x = tl.load(logits + row.to(tl.int64) * stride + chosen).to(tl.float32) / tl.where(warmth > 0, warmth, 1.0)
-    tl.store(ids + row, chosen)
-    tl.store(token + row, chosen)
-    tl.store(logprobs + row, x - top - tl.log(all_of_it.to(tl.float32)))
-    tl.store(count + row, done + 1)
-    tl.store(position + row, tl.load(position + row) + 1)
-    tl.store(own + row, tl.load(own + row) + 1)
+    stop = tl.load(stops + row * STOPS + tl.arange(0, STOPS)) == chosen
+    end = tl.max(stop.to(tl.int64), 0) + 2 * (done + 1 >= tl.load(limit + row)).to(tl.int64)
+    if tl.load(ended + row) == 0:
+        tl.store(told + row, chosen + (end << SHIFT))
+        tl.store(token + row, chosen)
+        tl.store(logprobs + row, x - top - tl.log(all_of_it.to(tl.float32)))
+        tl.store(count + row, done + 1)
+        tl.store(position + row, tl.load(position + row) + 1)
+        tl.store(own + row, tl.load(own + row) + 1)
+        tl.store(ended + row, end)
 
 
-def draw(logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], ids: Tensor, logprobs: Tensor) -> None:
-    """Sample from [rows, vocabulary] without top-p and top-k, and advance the rows' numbers."""
+def draw(
+    logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], stops: Tensor, told: Tensor, logprobs: Tensor
+) -> None:
+    """Sample from [rows, vocabulary] without top-p and top-k, and advance the rows' numbers.
+
+    ``stops`` are [rows, a power of two] tokens that end a row.
+    """
     rows, size = logits.shape
     blocks = triton.cdiv(size, BLOCK)
     tops = torch.empty(rows, blocks, device=logits.device)
@@ -97,6 +108,6 @@ def draw(logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], ids: T
     _blocks[(rows, blocks)](logits, temperature, tops, best, sums, size, stride, blocks, BLOCK=BLOCK, num_warps=8)
     _pick[(rows,)](
         logits, temperature, tops, best, sums, numbers["noise"], numbers["count"], numbers["token"],
-        numbers["position"], numbers["own"], ids, logprobs, size, stride, blocks,
-        BLOCK=BLOCK, P=triton.next_power_of_2(blocks), num_warps=8,
+        numbers["position"], numbers["own"], numbers["limit"], numbers["ended"], stops, told, logprobs, size, stride,
+        blocks, BLOCK=BLOCK, P=triton.next_power_of_2(blocks), STOPS=stops.shape[1], SHIFT=SHIFT, num_warps=8,
     )  # fmt: skip

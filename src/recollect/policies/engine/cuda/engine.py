@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import using
+from recollect.policies.engine.cuda.draw import SHIFT
 from recollect.policies.engine.cuda.layers import Layers
 from recollect.policies.engine.cuda.products import MOST_ROWS
 from recollect.policies.engine.cuda.prompts import Prompts, Standing, able, in_groups
@@ -41,7 +42,7 @@ class Flight:
     """A step whose tokens the host has not seen yet."""
 
     requests: list[Request]
-    ids: Tensor
+    told: Tensor  # tokens, and whether rows have ended (draw.py)
     logprobs: Tensor
     landed: torch.cuda.Event
 
@@ -228,13 +229,13 @@ class CudaEngine(Engine):
             self._graph_of = made
         self._decode()
         state.owned[:n] += 1
-        ids, logprobs = self._pinned[0]
+        told, logprobs = self._pinned[0]
         self._pinned.reverse()
-        ids.copy_(self.rows.ids, non_blocking=True)
+        told.copy_(self.rows.told, non_blocking=True)
         logprobs.copy_(self.rows.logprobs, non_blocking=True)
         landed = torch.cuda.Event()
         landed.record()
-        return Flight(list(state.requests), ids, logprobs, landed)
+        return Flight(list(state.requests), told, logprobs, landed)
 
     def _land(self) -> None:
         """Take in the tokens of the step that is under way, if there is one."""
@@ -246,9 +247,10 @@ class CudaEngine(Engine):
         rows = [place[id(r)] for r in state.requests]  # rows that ended in the step before are gone
         if not rows:
             return
-        chosen = flight.ids.numpy()[rows]
-        state.append(chosen, flight.logprobs.numpy()[rows])
-        self._end_rows(chosen, 0)
+        told = flight.told.numpy()[rows]
+        state.append(told & ((1 << SHIFT) - 1), flight.logprobs.numpy()[rows])
+        end = told >> SHIFT
+        self._end_rows(end & 1 > 0, end & 2 > 0, 0)
 
     def _remove(self, row: int) -> None:
         super()._remove(row)

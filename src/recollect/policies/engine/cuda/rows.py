@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from recollect.models.attention import Scoring
-from recollect.policies.engine.cuda.draw import draw
+from recollect.policies.engine.cuda.draw import SHIFT, draw
 from recollect.policies.engine.cuda.kernels import Prefixes, decode
 from recollect.policies.engine.prefix import ROOM, Prefix
 from recollect.policies.engine.rows import Cache
-from recollect.policies.engine.state import RowState
+from recollect.policies.engine.state import STOPS, RowState
 
-NUMBERS = ("token", "position", "own", "shared", "slot", "count", "noise", "top_k")
+NUMBERS = ("token", "position", "own", "shared", "slot", "count", "noise", "top_k", "limit", "ended")
 
 
 def bucket(count: int) -> int:
@@ -36,7 +36,8 @@ class DeviceRows:
         self.bases = torch.zeros(size, dtype=torch.int64, device=device)
         self.rooms = torch.zeros(size, dtype=torch.int64, device=device)
         self.places = torch.full((4 * size,), -1, dtype=torch.int32, device=device)
-        self.ids = torch.zeros(size, dtype=torch.int64, device=device)
+        self.stops = torch.full((size, STOPS), -1, dtype=torch.int64, device=device)
+        self.told = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows have ended (draw.py)
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
         self.counts = torch.zeros(size * cache.heads, dtype=torch.int32, device=device)
         self.prefixes: Prefixes | None = None
@@ -67,7 +68,12 @@ class DeviceRows:
         host[2, :n], host[3, :n] = state.owned[:n], state.shared[:n]
         host[4] = np.arange(self.size)
         host[5, :n], host[6, :n], host[7, :n] = state.count[:n], state.noise[:n], state.top_k[:n]
+        host[8, :n] = state.limit[:n]
         self.numbers.copy_(numbers, non_blocking=True)
+        if state.stops.shape[1] != self.stops.shape[1]:
+            self.stops = self.stops.new_empty(self.size, state.stops.shape[1])
+            self.made += 1
+        self.stops[:n].copy_(torch.from_numpy(state.stops[:n]).pin_memory(), non_blocking=True)
         reals = torch.ones(2, self.size, dtype=torch.float64, pin_memory=True)
         reals[0, :n], reals[1, :n] = (torch.from_numpy(x[:n]) for x in (state.temperature, state.top_p))
         self.reals.copy_(reals, non_blocking=True)
@@ -121,12 +127,17 @@ class DeviceRows:
 
     def draw(self, logits: Tensor) -> None:
         """Sample without top-p and top-k, and take in what was sampled."""
-        draw(logits, self.reals[0], dict(zip(NUMBERS, self.numbers, strict=True)), self.ids, self.logprobs)
+        numbers = dict(zip(NUMBERS, self.numbers, strict=True))
+        draw(logits, self.reals[0], numbers, self.stops, self.told, self.logprobs)
 
     def advance(self, ids: Tensor, logprobs: Tensor) -> None:
-        """Take in what was sampled: the next step starts from it."""
-        self.ids[: self.rows].copy_(ids)
-        self.logprobs[: self.rows].copy_(logprobs)
-        self.token.copy_(ids)
+        """Take in what was sampled, of rows that have not ended: the next step starts from it."""
+        goes_on, stopped = self.ended == 0, (self.stops[: self.rows] == ids[:, None]).any(1)
+        end = stopped.long() + 2 * (self.count + 1 >= self.limit).long()
+        for target, made in (
+            (self.told[: self.rows], ids + (end << SHIFT)), (self.logprobs[: self.rows], logprobs), (self.token, ids),
+        ):  # fmt: skip
+            target.copy_(torch.where(goes_on, made, target))
         for name in ("position", "own", "count"):
-            getattr(self, name).add_(1)
+            getattr(self, name).add_(goes_on)
+        self.ended.copy_(torch.where(goes_on, end, self.ended))
