@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint types format bench test-slow test-trackers test-vllm clean help
+.PHONY: bubblewrap demo test lint types format bench test-kernels test-slow test-trackers test-vllm clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -47,6 +47,15 @@ bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+TRITON := $(VENV)/triton
+$(TRITON)/.installed: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.6.0
+	touch $@
+
+test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
+	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/policies/test_layers.py \
+		tests/policies/test_kernels.py tests/policies/test_interpreted.py
 
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.policies.engine import Engine
+from recollect.policies.engine.schedule import LONG
 from recollect.types import BadInput, Completion, Sampling
 from tests.conftest import ARCHITECTURES, make_pair
 
@@ -300,3 +301,35 @@ def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
         torch.testing.assert_close(ours.model.norm(x), plain.model.norm(x), atol=1e-5, rtol=1e-5)
     loss = ours.model.norm(x.requires_grad_()).square().sum()
     assert loss.requires_grad  # training keeps the library's own
+
+
+def test_a_new_prefix_is_never_taken_for_one_that_is_gone() -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str, prefix_cache_tokens=620)
+    engine.kernel = engine.decoder = None
+    engine.scheduler.long = LONG
+    short = Sampling(max_tokens=3, temperature=0.0)
+
+    async def go() -> None:
+        other = asyncio.ensure_future(engine.generate(ids(1, 300), Sampling(max_tokens=500)))
+        for i in range(30):
+            prompt = ids(100 + i, 300)
+            done = await engine.generate(prompt, short)
+            assert list(done.ids) == reference_ids(plain, prompt, 3)
+            await engine.generate(
+                ids(1000 + i, 60), Sampling(max_tokens=3, keep=True)
+            )  # what it keeps evicts the one before
+        other.cancel()
+
+    asyncio.run(go())
+
+
+def test_more_stop_tokens_than_a_row_has_room_for() -> None:
+    """They are all looked for, however many there are."""
+    engine = Engine(make_pair("Qwen3")[1], decode=str)
+    (free,) = run(engine, [ids(1, 20)], temperature=0.0)
+    stops = (*range(200, 219), free.ids[3])
+    (done,) = run(engine, [ids(1, 20)], temperature=0.0, stop_ids=stops)
+    assert done.ids == free.ids[: free.ids.index(free.ids[3]) + 1]
+    assert done.stop == "stop"
+    assert [d.ids for d in run(engine, [ids(1, 20)], temperature=0.0)] == [free.ids]

@@ -24,7 +24,12 @@ from recollect.policies.engine import engine as plain_engine
 from recollect.policies.engine import prefix, rows
 from recollect.policies.engine.cuda import engine as cuda_engine
 from recollect.policies.engine.cuda import kernels, prompts
+from recollect.policies.engine.cuda.draw import SHIFT
 from recollect.policies.engine.cuda.engine import CudaEngine
+from recollect.policies.engine.cuda.rows import NUMBERS, DeviceRows
+from recollect.policies.engine.request import Request
+from recollect.policies.engine.rows import Cache
+from recollect.policies.engine.state import RowState
 from recollect.types import Completion, Sampling
 from tests.policies.test_engine import CASES, ids, run
 from tests.policies.test_layers import make
@@ -228,3 +233,43 @@ def test_an_error_in_a_step_is_forgotten(model: Any, monkeypatch: pytest.MonkeyP
         run(there, asked, temperature=0.0, max_tokens=6)
     monkeypatch.setattr(there, "_land", land)
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=6))
+
+
+@pytest.mark.parametrize("way", [{}, {"top_k": 96}], ids=["own kernel", "library"])
+def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> None:
+    """A row ends on the device: the step that follows changes nothing of it, and the host is told how it ended."""
+    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 60)]
+    free = run(there, asked, temperature=0.0, max_tokens=8, **way)
+    told: list[list[int]] = []
+    land = there._land
+
+    def watched() -> None:
+        if there._flight is not None:
+            told.append(there._flight.told[:2].tolist())
+        land()
+
+    there._land = watched  # type: ignore[method-assign]
+    stop = next(t for t in free[0].ids[1:6] if t not in free[1].ids)
+    done = run(there, asked, temperature=0.0, max_tokens=8, stop_ids=(*range(200, 219), stop), **way)
+    assert done[0].ids == free[0].ids[: free[0].ids.index(stop) + 1]
+    assert done[1].ids == free[1].ids
+    ends = free[0].ids.index(stop)
+    assert told[ends] == [stop + (1 << SHIFT), free[1].ids[ends]]
+    assert told[ends + 1][0] == told[ends][0]  # launched before the host knew
+    assert told[-1][0] == free[1].ids[7] + (2 << SHIFT)
+    numbers = dict(zip(NUMBERS, there.rows.numbers[:, 0].tolist(), strict=True))
+    assert (numbers["count"], numbers["position"], numbers["ended"]) == (8, 59 + 8, 2)
+
+
+def test_more_prefixes_than_half_the_rows(model: Any) -> None:
+    """Numbers of prefixes are rounded up to a power of two, numbers of rows to a multiple of 32."""
+    state, made = RowState(70), DeviceRows(70, Cache(1, 1, 8, torch.float32, torch.device("cpu")))
+    shape = (1, 1, 8, torch.float32, torch.device("cpu"))
+    prefixes = [prefix.Prefix(torch.arange(40).numpy(), *shape) for _ in range(69)]
+    for i in range(70):
+        request = Request(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
+        request.attach(prefixes[min(i, 68)], 40)
+        state.add(request)
+    assert made.upload(state)[:3] == (96, 128, 2)
+    assert made.prefixes is not None
+    assert made.bases[:69].tolist() == [p.memory.data_ptr() for p in prefixes]

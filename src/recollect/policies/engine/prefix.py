@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 T = TypeVar("T")
 ROOM = 32  # memory is for a multiple of so many tokens: compiled attention reads that many at a time
+_numbers = count()  # of prefixes: the address of one that is gone may be another's
 BLOCK = 16  # tokens between the places at which prefixes are looked up
 
 
@@ -26,7 +27,7 @@ class Prefix:
     def __init__(
         self, ids: np.ndarray, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.ids = ids
+        self.ids, self.number = ids, next(_numbers)
         self.room = -(-len(ids) // ROOM) * ROOM
         self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
         self.values = [m[1].view(heads, self.room, dim) for m in self.memory]

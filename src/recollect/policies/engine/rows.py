@@ -135,7 +135,7 @@ class Stack:
 
     def hold(self, prefixes: Iterable[Prefix]) -> None:
         """Make sure that these prefixes are here; whatever else was here may go."""
-        wanted = {id(p): p for p in prefixes}
+        wanted = {p.number: p for p in prefixes}
         if all(key in self.index for key in wanted) and len(self.index) <= 2 * len(wanted):
             return
         longest = max((p.done for p in wanted.values()), default=0)
@@ -171,7 +171,7 @@ class SharedPart:
         readers: list[list[int]] = [[] for _ in stack.index]
         alone: list[int] = []
         for row, request in enumerate(requests):
-            (readers[stack.index[id(request.prefix)]] if request.prefix is not None else alone).append(row)
+            (readers[stack.index[request.prefix.number]] if request.prefix is not None else alone).append(row)
         if len(alone) == len(requests):
             return None
         most = max(max(map(len, readers)), -(-len(requests) // len(readers)))

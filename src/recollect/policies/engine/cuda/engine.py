@@ -207,7 +207,8 @@ class CudaEngine(Engine):
         for row in range(first, len(state.requests)):
             request, own = state.requests[row], int(state.owned[row])
             prefix, n = request.prefix, request.shared
-            if prefix is None or prefix.users > 1 or n + own + request.sampling.max_tokens > self.cache.capacity:
+            room = n + max(own, 1) + request.sampling.max_tokens  # a step of its own brings the last of a prompt
+            if prefix is None or prefix.users > 1 or room > self.cache.capacity:
                 continue
             mine = self.cache.tokens[:, :, row]
             mine[:, :, :, n : n + own] = mine[:, :, :, :own].clone()

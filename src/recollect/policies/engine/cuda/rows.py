@@ -33,8 +33,9 @@ class DeviceRows:
         self.cache, self.size = cache, size
         self.numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64, device=device)
         self.reals = torch.zeros(2, size, dtype=torch.float64, device=device)
-        self.bases = torch.zeros(size, dtype=torch.int64, device=device)
-        self.rooms = torch.zeros(size, dtype=torch.int64, device=device)
+        power = 1 << (size - 1).bit_length()  # prefixes are rounded up to one
+        self.bases = torch.zeros(power, dtype=torch.int64, device=device)
+        self.rooms = torch.zeros(power, dtype=torch.int64, device=device)
         self.places = torch.full((4 * size,), -1, dtype=torch.int32, device=device)
         self.stops = torch.full((size, STOPS), -1, dtype=torch.int64, device=device)
         self.told = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows have ended (draw.py)
