@@ -50,7 +50,7 @@ test-slow: $(STAMP) ## the tests that take minutes
 
 TRITON := $(VENV)/triton
 $(TRITON)/.installed: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.6.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.9.0
 	touch $@
 
 test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
