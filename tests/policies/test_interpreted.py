@@ -119,6 +119,7 @@ def expected(model: Any, prompt: list[int], done: Completion) -> torch.Tensor:
 def check(model: Any, asked: list[list[int]], made: list[Completion]) -> None:
     """Completions that were sampled greedily against the library."""
     for prompt, done in zip(asked, made, strict=True):
+        assert done.ids
         right = expected(model, prompt, done)
         assert list(done.ids) == right.argmax(-1).tolist()
         torch.testing.assert_close(torch.tensor(done.logprobs), right.amax(-1), **EXACT)
@@ -163,7 +164,9 @@ def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch)
 def test_few_tokens(model: Any, length: int, count: int) -> None:
     there, asked = Interpreted(model, decode=str), [ids(1, length)] * 2
     for _ in range(2):
-        check(model, asked, run(there, asked, temperature=0.0, max_tokens=count))
+        made = run(there, asked, temperature=0.0, max_tokens=count)
+        assert [len(done.ids) for done in made] == [count, count]
+        check(model, asked, made)
 
 
 def test_no_step_is_launched_after_the_last(model: Any) -> None:
@@ -209,9 +212,15 @@ def test_requests_that_nobody_awaits_leave(model: Any) -> None:
             asyncio.ensure_future(there.generate(ids(i, 60), Sampling(key=str(i), max_tokens=12, temperature=0.0)))
             for i in range(3)
         ]
-        while there.stats.steps < 4:
+        for _ in range(100):
+            if there.stats.steps == 4:
+                break
             await asyncio.sleep(0)
+        assert len(there.state.requests) == 3
         jobs[0].cancel()
+        await asyncio.sleep(0)
+        there.step()
+        assert len(there.state.requests) == 2
         return await jobs[2]
 
     check(model, [ids(2, 60)], [asyncio.run(go())])

@@ -78,23 +78,38 @@ def _merge(
 
 
 @triton.jit
+def _whole(
+    q, keys, values, low, edge, top, total, out, scale, softcap, d, D: tl.constexpr, N: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Whole tiles of tokens from ``low`` to ``edge``, all of which are seen, into the running numbers."""
+    for start in range(low, edge, N):
+        spot = (start + tl.arange(0, N))[:, None] * D + d[None, :]
+        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
+        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
+        top, total, out = _take_in(q, k, v, True, top, total, out, scale, softcap, False, SOFTCAP)
+    return top, total, out
+
+
+@triton.jit
+def _tile(keys, values, t, high, d, D: tl.constexpr):
+    """Keys and values of tokens ``t``, of which those from ``high`` on are not there."""
+    there = (t[:, None] < high) & (d[None, :] < D)
+    spot = t[:, None] * D + d[None, :]
+    return tl.load(keys + spot, mask=there, other=0.0), tl.load(values + spot, mask=there, other=0.0)
+
+
+@triton.jit
 def _read(
     q, keys, values, low, high, top, total, out, scale, softcap, d, D: tl.constexpr, N: tl.constexpr,
     SOFTCAP: tl.constexpr,
 ):  # fmt: skip
     """Tokens ``low`` to ``high``, all of which are seen, into the running numbers: whole tiles, then what is left."""
     edge = low + tl.maximum(high - low, 0) // N * N
-    for start in range(low, edge, N):
-        spot = (start + tl.arange(0, N))[:, None] * D + d[None, :]
-        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
-        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
-        top, total, out = _take_in(q, k, v, True, top, total, out, scale, softcap, False, SOFTCAP)
+    top, total, out = _whole(q, keys, values, low, edge, top, total, out, scale, softcap, d, D, N, SOFTCAP)
     for start in range(edge, high, N):
         t = start + tl.arange(0, N)
-        there = (t[:, None] < high) & (d[None, :] < D)
-        spot = t[:, None] * D + d[None, :]
-        k = tl.load(keys + spot, mask=there, other=0.0)
-        v = tl.load(values + spot, mask=there, other=0.0)
+        k, v = _tile(keys, values, t, high, d, D)
         top, total, out = _take_in(q, k, v, t[None, :] < high, top, total, out, scale, softcap, True, SOFTCAP)
     return top, total, out
 
@@ -206,17 +221,10 @@ def _shared(
     total = tl.zeros((M,), tl.float32)
     out = tl.zeros((M, DP), tl.float32)
     edge = low + tl.maximum(tl.minimum(high, all_see) - low, 0) // N * N
-    for start in range(low, edge, N):
-        spot = (start + tl.arange(0, N))[:, None] * D + d[None, :]
-        k = tl.load(keys + spot, mask=d[None, :] < D, other=0.0)
-        v = tl.load(values + spot, mask=d[None, :] < D, other=0.0)
-        top, total, out = _take_in(q, k, v, here, top, total, out, scale, softcap, False, SOFTCAP)
+    top, total, out = _whole(q, keys, values, low, edge, top, total, out, scale, softcap, d, D, N, SOFTCAP)
     for start in range(edge, high, N):
         t = start + tl.arange(0, N)
-        there = (t[:, None] < high) & (d[None, :] < D)
-        spot = t[:, None] * D + d[None, :]
-        k = tl.load(keys + spot, mask=there, other=0.0)
-        v = tl.load(values + spot, mask=there, other=0.0)
+        k, v = _tile(keys, values, t, high, d, D)
         seen = (t[None, :] < n[:, None]) & (t[None, :] < high)
         if WINDOW:
             seen = seen & (t[None, :] >= low_seen[:, None])
