@@ -1,14 +1,17 @@
 """The carriers that flow through the system, from a task to a training sequence.
 
-Everything here is plain Python: no torch, no tokenizer, no I/O. The flow can be read from the types alone:
-``Task`` → ``Turn`` → ``Trajectory`` → ``Group`` → ``Sample``.
+Everything here is plain Python, but for the arrays of a ``Sample``: no torch, no tokenizer, no I/O. The flow can be
+read from the types alone: ``Task`` → ``Turn`` → ``Trajectory`` → ``Group`` → ``Sample``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class BadInput(ValueError):
@@ -150,13 +153,13 @@ class Group:
 class Sample:
     """One training sequence: a run of turns in which each prompt extends the one before."""
 
-    ids: list[int]
-    mask: list[bool]  # True where the id was sampled by a trainable role
-    logprobs: list[float]  # the sampler's log-probability where mask is True, else 0
+    ids: np.ndarray  # [tokens]
+    mask: np.ndarray  # [tokens] True where the id was sampled by a trainable role
+    logprobs: np.ndarray  # [tokens] the sampler's log-probability where mask is True, else 0
     trajectory: int  # index of the trajectory within the batch
     group: int  # index of the group within the batch
     temperature: float = 1.0
-    roles: list[str] = field(default_factory=list)  # the role that sampled each id, "" elsewhere; empty: one role
+    roles: list[tuple[str, int]] = field(default_factory=list)  # who sampled how many of the trained ids; empty: one
     question: int = 0  # the question that its turns belong to; 0: all
 
 

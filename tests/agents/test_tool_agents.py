@@ -54,7 +54,7 @@ def one_sequence(trajectory: Trajectory) -> None:
         assert samples == []
         return
     (sample,) = samples
-    assert [i for i, m in zip(sample.ids, sample.mask, strict=True) if m] == sampled
+    assert sample.ids[sample.mask].tolist() == sampled
     for before, after in zip(trajectory.turns, trajectory.turns[1:], strict=False):
         ids = [*before.prompt_ids, *before.completion.ids]
         assert list(after.prompt_ids[: len(ids)]) == ids

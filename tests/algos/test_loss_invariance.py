@@ -38,7 +38,7 @@ def samples(seed: int, groups: int = 2, n: int = 4) -> list[Sample]:
                     seen, more = rng.integers(3, 96, 3).tolist(), rng.integers(3, 96, 2).tolist()
                     ids, mask = ids + seen + more, mask + [False] * 3 + [True] * 2
                 logprobs = [float(-abs(rng.normal())) if m else 0.0 for m in mask]
-                out.append(Sample(ids, mask, logprobs, g * n + i, g))
+                out.append(Sample(np.array(ids), np.array(mask), np.array(logprobs, np.float32), g * n + i, g))
     return out
 
 
@@ -123,7 +123,7 @@ def test_trees_equal_rows_through_the_library(kind: str) -> None:
     loss.backward()
     expected, place = torch.zeros(()), 0
     for row in rows:
-        logits = plain(torch.tensor([row.ids])).logits[0, :-1].float().log_softmax(-1)
+        logits = plain(torch.from_numpy(row.ids)[None].long()).logits[0, :-1].float().log_softmax(-1)
         chosen = torch.tensor(row.mask[1:])
         logp = logits.gather(-1, torch.tensor(row.ids[1:])[:, None])[:, 0][chosen]
         entropy = -(logits.exp() * logits).sum(-1)[chosen]

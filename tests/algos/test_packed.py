@@ -54,6 +54,7 @@ def test_heads_that_the_kernels_cannot_take_go_by_segments(
         return out.to(q.dtype), total
 
     monkeypatch.setattr(flash, "attend_lengths", attend)
+    monkeypatch.setattr(flash, "_merge_kernel", lambda: None)  # tensors only say that they are on a GPU
     torch.manual_seed(0)
     plan = tree_plan()
     q, k, v = (torch.randn(heads, plan.total, width).to(dtype) for heads in (4, 2, 2))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
-from recollect.algos.batch import build_batch
+from recollect.algos.batch import build_batch, fidelity
 from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.config import Config
@@ -34,12 +35,12 @@ def test_a_conversation_is_one_sequence(renderer: Renderer) -> None:
     (sample,) = trajectory_samples(trajectory, 4, 2)
     assert (sample.trajectory, sample.group) == (4, 2)
     last = trajectory.turns[-1]
-    assert sample.ids == [*last.prompt_ids, *last.completion.ids]
-    chosen = [i for i, m in zip(sample.ids, sample.mask, strict=True) if m]
-    assert chosen == [i for t in trajectory.turns for i in t.completion.ids]
-    logprobs = [p for p, m in zip(sample.logprobs, sample.mask, strict=True) if m]
-    assert logprobs == [p for t in trajectory.turns for p in t.completion.logprobs]
-    assert {p for p, m in zip(sample.logprobs, sample.mask, strict=True) if not m} == {0.0}
+    assert sample.ids.tolist() == [*last.prompt_ids, *last.completion.ids]
+    assert sample.ids[sample.mask].tolist() == [i for t in trajectory.turns for i in t.completion.ids]
+    logprobs = [p for t in trajectory.turns for p in t.completion.logprobs]
+    assert sample.logprobs[sample.mask].tolist() == pytest.approx(logprobs, rel=1e-6)
+    assert not sample.logprobs[~sample.mask].any()
+    assert sample.roles == [(t.role, len(t.completion.ids)) for t in trajectory.turns]
     assert all(r.keep for r in policy.requests)
     shown = renderer.tokenizer.decode(sample.ids)
     assert shown.startswith("<|system|>Be brief.<|end|><|user|>q0<|end|><|assistant|>reply 0<|end|><|tool|>mira holds")
@@ -51,8 +52,8 @@ def test_fresh_contexts_are_several_sequences(renderer: Renderer) -> None:
     samples = trajectory_samples(trajectory, 0, 0)
     assert len(samples) == 3
     for sample, turn in zip(samples, trajectory.turns, strict=True):
-        assert sample.ids == [*turn.prompt_ids, *turn.completion.ids]
-        assert sample.mask == [False] * len(turn.prompt_ids) + [True] * len(turn.completion.ids)
+        assert sample.ids.tolist() == [*turn.prompt_ids, *turn.completion.ids]
+        assert sample.mask.tolist() == [False] * len(turn.prompt_ids) + [True] * len(turn.completion.ids)
 
 
 async def two_roles(task: Task, session: Session, cfg: Config) -> str:
@@ -71,8 +72,7 @@ def test_turns_of_other_policies_carry_no_loss(renderer: Renderer) -> None:
     assert [t.trainable for t in trajectory.turns] == [True, False, False]
     assert len(policy.requests) == 1
     (sample,) = trajectory_samples(trajectory, 0, 0)  # the turn in a context of its own has nothing to train
-    chosen = [i for i, m in zip(sample.ids, sample.mask, strict=True) if m]
-    assert chosen == list(trajectory.turns[0].completion.ids)
+    assert sample.ids[sample.mask].tolist() == list(trajectory.turns[0].completion.ids)
     assert len(sample.ids) == len(trajectory.turns[1].prompt_ids) + len(trajectory.turns[1].completion.ids)
 
 
@@ -82,7 +82,7 @@ def turn(prompt: Sequence[int], ids: Sequence[int], trainable: bool = True, temp
 
 
 def test_the_prefix_rule() -> None:
-    samples = lambda *turns: [s.ids for s in trajectory_samples(Trajectory("t", 0, list(turns)), 0, 0)]
+    samples = lambda *turns: [s.ids.tolist() for s in trajectory_samples(Trajectory("t", 0, list(turns)), 0, 0)]
     assert samples(turn([1, 2], [3]), turn([1, 2, 3, 4], [5])) == [[1, 2, 3, 4, 5]]
     assert samples(turn([1, 2], [3]), turn([1, 2, 3], [5])) == [[1, 2, 3, 5]]
     assert samples(turn([1, 2], [3]), turn([1, 2, 9, 4], [5])) == [[1, 2, 3], [1, 2, 9, 4, 5]]
@@ -100,7 +100,7 @@ def test_a_trained_turn_without_logprobs_is_refused() -> None:
     with pytest.raises(ValueError, match="log-probabilities"):
         build_batch([Group(Task("t9", "q"), [trajectory])])
     (sample,) = trajectory_samples(trajectory, 0, 0, supervised=True)
-    assert sample.mask == [False, True, True]
+    assert sample.mask.tolist() == [False, True, True]
 
 
 def test_failed_trajectories_are_left_out_of_the_batch(renderer: Renderer) -> None:
@@ -111,3 +111,20 @@ def test_failed_trajectories_are_left_out_of_the_batch(renderer: Renderer) -> No
     assert [t.reward for t in trajectories] == [1.0] * 4
     assert [batch.groups_E[batch.trajectories_E == t].tolist()[0] for t in range(4)] == [0, 0, 1, 1]
     assert sorted(set(batch.trajectories_E.tolist())) == [0, 1, 2, 3]
+
+
+def test_fidelity_counts_the_tokens_that_were_sampled_as_they_are_trained(renderer: Renderer) -> None:
+    groups = collect(collector(Standin(renderer, counted), renderer, converses, reward=lambda answer: 1.0), tasks=2)
+    batch, trajectories = build_batch(groups)
+    version = trajectories[0].turns[0].completion.version
+    assert fidelity(batch, trajectories, version) == (batch.entries, batch.entries)
+    assert fidelity(batch, trajectories, version + 1) == (batch.entries, 0)
+    first = np.flatnonzero(batch.masks[0])[0]
+    batch.sequences[0] = batch.sequences[0].copy()
+    batch.sequences[0][first] += 1
+    assert fidelity(batch, trajectories, version) == (batch.entries, batch.entries - 1)
+    batch.masks[0] = batch.masks[0].copy()
+    batch.masks[0][first] = False  # one token fewer: nothing of that attempt can be matched
+    lost = int((batch.trajectories_E == 0).sum())
+    batch.trajectories_E = batch.trajectories_E[1:]
+    assert fidelity(batch, trajectories, version) == (batch.entries, batch.entries + 1 - lost)

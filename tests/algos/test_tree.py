@@ -65,10 +65,11 @@ def test_short_common_beginnings_do_not_make_one_tree() -> None:
 
 
 def test_packs_without_sharing_are_one_sequence_each() -> None:
-    rows = [Sample([5, *range(10, 50), 60 + i], [False] * 41 + [True], [0.0] * 42, i, 0) for i in range(3)]
+    last, none = np.arange(42) == 41, np.zeros(42, np.float32)
+    rows = [Sample(np.array([5, *range(10, 50), 60 + i]), last, none, i, 0) for i in range(3)]
     batch = Batch.of(rows)
     assert [len(p.tokens) for p in batch.packs(range(3), 1000)] == [44]
     alone = batch.packs(range(3), 1000, share=False)
-    assert [p.tokens.tolist() for p in alone] == [r.ids for r in rows]
+    assert [p.tokens.tolist() for p in alone] == [r.ids.tolist() for r in rows]
     assert [p.entry.tolist() for p in alone] == [[0], [1], [2]]
     assert [len(p.entry) for p in batch.packs(range(3), 1000, max_sequences=2)] == [2, 1]

@@ -36,7 +36,7 @@ def sequences(seed: int, count: int = 9) -> list[Sample]:
         ids = (system if i % 2 else []) + [rng.randrange(3, 96) for _ in range(rng.randrange(4, 60))]
         mask = [j > 0 and rng.random() < 0.4 for j in range(len(ids))]
         mask[-1] = True
-        out.append(Sample(ids, mask, [0.0] * len(ids), i, 0))
+        out.append(Sample(np.array(ids), np.array(mask), np.zeros(len(ids), np.float32), i, 0))
     return out
 
 
@@ -44,7 +44,7 @@ def plain_loss(model: Any, samples: list[Sample]) -> torch.Tensor:
     """The mean loss over trained tokens, one sequence at a time, by the library's own model."""
     total, count = torch.zeros(()), 0
     for s in samples:
-        logits = model(torch.tensor([s.ids])).logits[0, :-1]
+        logits = model(torch.from_numpy(s.ids)[None].long()).logits[0, :-1]
         losses = torch.nn.functional.cross_entropy(logits, torch.tensor(s.ids[1:]), reduction="none")
         kept = torch.tensor(s.mask[1:])
         total, count = total + losses[kept].sum(), count + int(kept.sum())
@@ -78,7 +78,7 @@ def test_packed_is_unpacked(kind: str, budget: int, chunk: int | None) -> None:
         assert torch.allclose(p.grad, theirs[name].grad, atol=2e-5, rtol=1e-3), name
     best = 0
     for s in samples:
-        logits = plain(torch.tensor([s.ids])).logits[0, :-1]
+        logits = plain(torch.from_numpy(s.ids)[None].long()).logits[0, :-1]
         best += int((logits.argmax(-1) == torch.tensor(s.ids[1:]))[torch.tensor(s.mask[1:])].sum())
     assert sum(right) == best
 

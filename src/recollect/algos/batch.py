@@ -33,23 +33,23 @@ class Batch:
     @staticmethod
     def of(samples: Sequence[Sample]) -> Batch:
         """The batch of some training sequences."""
-        masks = [np.array(s.mask, bool) for s in samples]
+        masks = [s.mask for s in samples]
         counts = [int(m.sum()) for m in masks]
         temperatures = {s.temperature for s in samples}
         assert len(temperatures) <= 1, "sequences of one batch are sampled at one temperature"
-        logprobs = [np.array(s.logprobs, np.float32)[m] for s, m in zip(samples, masks, strict=True)]
-        played = [role for s in samples for role, m in zip(s.roles or [""] * len(s.ids), s.mask, strict=True) if m]
-        roles = sorted(set(played))
+        logprobs = [s.logprobs[s.mask] for s in samples]
+        played = [part for s, n in zip(samples, counts, strict=True) for part in s.roles or [("", n)] if part[1]]
+        roles = sorted({role for role, _ in played})
         groups = np.array([s.group for s in samples], np.int64)
         return Batch(
-            [np.array(s.ids, np.int64) for s in samples],
+            [s.ids for s in samples],
             masks,
             groups,
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)[:-1],
             np.repeat(np.array([s.trajectory for s in samples], np.int64), counts),
             np.repeat(groups, counts),
             np.repeat(np.arange(len(samples)), counts),
-            np.array([roles.index(r) for r in played], np.int64),
+            np.repeat(np.array([roles.index(r) for r, _ in played], np.int64), [n for _, n in played]),
             np.repeat(np.array([s.question for s in samples], np.int64), counts),
             np.concatenate(logprobs) if logprobs else np.zeros(0, np.float32),
             roles,
@@ -110,20 +110,17 @@ def build_batch(groups: Sequence[Group]) -> tuple[Batch, list[Trajectory]]:
     return Batch.of(samples), trajectories
 
 
-def fidelity(groups: Sequence[Group], version: int) -> tuple[int, int]:
+def fidelity(batch: Batch, trajectories: Sequence[Trajectory], version: int) -> tuple[int, int]:
     """(trained tokens, those of them that are the very ids the current policy sampled, in order, with logprobs)."""
-    samples, trajectories, _ = group_samples(groups)
-    trained: dict[int, list[int]] = {}
-    for sample in samples:
-        ids = np.array(sample.ids)[np.array(sample.mask)]
-        trained.setdefault(sample.trajectory, []).extend(ids.tolist())
-    total = matched = 0
-    for index, trajectory in enumerate(trajectories):
-        ours = np.array(trained.get(index, []), np.int64)
+    trained = [ids[mask] for ids, mask in zip(batch.sequences, batch.masks, strict=True)]
+    ours = np.concatenate(trained) if trained else np.zeros(0, np.int32)
+    order = np.argsort(batch.trajectories_E, kind="stable")
+    parts = np.split(ours[order], np.cumsum(np.bincount(batch.trajectories_E, minlength=len(trajectories)))[:-1])
+    matched = 0
+    for mine, trajectory in zip(parts, trajectories, strict=True):
         turns = [t.completion for t in trajectory.turns if t.trainable]
-        theirs = np.array([i for c in turns for i in c.ids], np.int64)
-        current = np.array([c.version == version for c in turns for _ in c.ids], bool)
-        total += len(ours)
-        if len(ours) == len(theirs):
-            matched += int(((ours == theirs) & current).sum())
-    return total, matched
+        theirs = np.concatenate([np.asarray(c.ids, np.int64) for c in turns]) if turns else np.zeros(0, np.int64)
+        if len(mine) == len(theirs):
+            current = np.repeat([c.version == version for c in turns], [len(c.ids) for c in turns])
+            matched += int(((mine == theirs) & current).sum())
+    return len(ours), matched

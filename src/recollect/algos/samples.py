@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recollect.types import Group, Sample, Trajectory
+import numpy as np
+
+from recollect.types import Group, Sample, Trajectory, Turn
 
 
 def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervised: bool = False) -> list[Sample]:
@@ -16,32 +18,46 @@ def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervise
 
     Reinforcement refuses turns without the sampler's log-probabilities; supervised training does not need them.
     """
-    samples: list[Sample] = []
-    current: Sample | None = None
+    chains: list[tuple[np.ndarray, list[Turn]]] = []  # ids so far, and the turns that made them
     for turn in trajectory.turns:
-        prompt, done = list(turn.prompt_ids), turn.completion
-        logprobs = list(done.logprobs) if turn.trainable and not supervised else [0.0] * len(done.ids)
-        if len(done.ids) != len(logprobs):
+        prompt, sampled = _ids(turn.prompt_ids), _ids(turn.completion.ids)
+        if turn.trainable and not supervised and len(turn.completion.logprobs) != len(sampled):
             raise ValueError(
                 f"role {turn.role} of {trajectory.task_id} is trained but has no log-probabilities for its ids: "
                 "its policy is an outside one; bind the role as not trainable"
             )
-        extends = (
-            current is not None
-            and len(prompt) >= len(current.ids)
-            and current.temperature == turn.temperature
-            and current.question == turn.question
-            and prompt[: len(current.ids)] == current.ids
-        )
-        if not extends or current is None:
-            current = Sample([], [], [], index, group, turn.temperature, question=turn.question)
-            samples.append(current)
-        seen = prompt[len(current.ids) :]
-        current.ids += seen + list(done.ids)
-        current.mask += [False] * len(seen) + [turn.trainable] * len(done.ids)
-        current.logprobs += [0.0] * len(seen) + logprobs
-        current.roles += [""] * len(seen) + [turn.role] * len(done.ids)
-    return [s for s in samples if any(s.mask)]
+        ids = np.concatenate([prompt, sampled])
+        if chains and _extends(prompt, turn, *chains[-1]):
+            chains[-1] = ids, [*chains[-1][1], turn]
+        else:
+            chains.append((ids, [turn]))
+    made = [_sample(ids, turns, index, group, supervised) for ids, turns in chains]
+    return [s for s in made if s.mask.any()]
+
+
+def _ids(tokens: Sequence[int]) -> np.ndarray:
+    return np.asarray(tokens, np.int32)
+
+
+def _extends(prompt: np.ndarray, turn: Turn, before: np.ndarray, turns: list[Turn]) -> bool:
+    """Whether a turn goes on from what is there."""
+    same = (turn.temperature, turn.question) == (turns[0].temperature, turns[0].question)
+    return same and len(prompt) >= len(before) and np.array_equal(prompt[: len(before)], before)
+
+
+def _sample(ids: np.ndarray, turns: list[Turn], index: int, group: int, supervised: bool) -> Sample:
+    """One sequence: the last turn's prompt and completion hold those of the turns before."""
+    mask, logprobs = np.zeros(len(ids), bool), np.zeros(len(ids), np.float32)
+    roles = []
+    for turn in turns:
+        if turn.trainable:
+            start, done = len(turn.prompt_ids), turn.completion
+            mask[start : start + len(done.ids)] = True
+            if not supervised:
+                logprobs[start : start + len(done.ids)] = done.logprobs
+            roles.append((turn.role, len(done.ids)))
+    first = turns[0]
+    return Sample(ids, mask, logprobs, index, group, first.temperature, roles, first.question)
 
 
 def group_samples(groups: Sequence[Group]) -> tuple[list[Sample], list[Trajectory], list[int]]:

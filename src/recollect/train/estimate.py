@@ -103,8 +103,9 @@ def estimate(
     )
     if values is not None:
         metrics |= {"critic/values_mean": float(values.mean()), "critic/returns_mean": float(returns.mean())}
-    sizes = np.unique(np.stack([groups_E, units_E]), axis=1)[0]
-    metrics["rollout/groups_of_one"] = float((np.unique(sizes, return_counts=True)[1] == 1).sum())
+    count = int(units_E.max(initial=0)) + 1
+    sizes = np.unique(np.unique(groups_E * count + units_E) // count, return_counts=True)[1]
+    metrics["rollout/groups_of_one"] = float((sizes == 1).sum())
     metrics |= {"advantage/mean": float(advantages.mean()), "advantage/max": float(advantages.abs().max())}
     return Estimate(advantages.float(), returns.float(), metrics)
 

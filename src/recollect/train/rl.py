@@ -97,7 +97,7 @@ class Reinforce:
             if not warming:
                 given = notes, self.reference, seed, self.budgets
                 changed |= policy_update(cfg, learner, batch, guess.advantages, *given)
-        trained, sampled = fidelity(made.groups, self.parts.engine.version)
+        trained, sampled = fidelity(batch, trajectories, self.parts.engine.version)
         self.parts.sync(progress.step + 1)
         updated = time.monotonic()
 

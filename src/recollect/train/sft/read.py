@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
@@ -45,7 +47,7 @@ class Reading:
         """One line about it."""
         notes = [(self.low, "under the reward"), (self.cut, "cut"), (self.dropped, "left out as too long")]
         extra = "".join(f", {count} {what}" for count, what in notes if count)
-        tokens, trained = sum(len(s.ids) for s in self.samples), sum(sum(s.mask) for s in self.samples)
+        tokens, trained = sum(len(s.ids) for s in self.samples), sum(int(s.mask.sum()) for s in self.samples)
         return f"{len(self.samples)} sequences from {self.rows} rows{extra}: {tokens:,} tokens, {trained:,} trained on"
 
 
@@ -81,7 +83,7 @@ def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer)
             return []
         row = said
     ids, mask = tokenise(read_conversation(row, place), renderer)
-    return [Sample(ids, mask, [0.0] * len(ids), index, 0)]
+    return [Sample(np.array(ids, np.int32), np.array(mask, bool), np.zeros(len(ids), np.float32), index, 0)]
 
 
 def can_be_said(row: dict[str, Any]) -> bool:
@@ -107,13 +109,14 @@ def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:
         if limits.overlong == "drop":
             reading.dropped += 1
             return
-        for name in ("ids", "mask", "logprobs", "roles"):
+        for name in ("ids", "mask", "logprobs"):
             setattr(sample, name, getattr(sample, name)[: limits.max_length])
-        if not any(sample.mask):
+        sample.roles = []  # imitation does not tell them apart
+        if not sample.mask.any():
             reading.dropped += 1
             return
         reading.cut += 1
-    if any(sample.mask):
+    if sample.mask.any():
         reading.samples.append(sample)
 
 
