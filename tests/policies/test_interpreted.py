@@ -23,7 +23,7 @@ from recollect.models.attention import using
 from recollect.policies.engine import engine as plain_engine
 from recollect.policies.engine import prefix, rows
 from recollect.policies.engine.cuda import engine as cuda_engine
-from recollect.policies.engine.cuda import kernels, prompts
+from recollect.policies.engine.cuda import kernels, prompts, share
 from recollect.policies.engine.cuda.draw import SHIFT
 from recollect.policies.engine.cuda.engine import CudaEngine
 from recollect.policies.engine.cuda.rows import NUMBERS, DeviceRows
@@ -83,7 +83,8 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "takes", lambda *args: True)
     monkeypatch.setattr(prompts, "attend_lengths", attend_padded)
     monkeypatch.setattr(cuda_engine, "LONG", 40)
-    monkeypatch.setattr(kernels, "PROGRAMS", 4)
+    for module in (kernels, share):
+        monkeypatch.setattr(module, "PROGRAMS", 4)
 
 
 def attend_padded(q: Any, k: Any, v: Any, scale: float, q_ends: Any, k_ends: Any, *rest: Any) -> Any:
@@ -271,14 +272,14 @@ def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> No
 
 
 def test_more_prefixes_than_half_the_rows(model: Any) -> None:
-    """Numbers of prefixes are rounded up to a power of two, numbers of rows to a multiple of 32."""
-    state, made = RowState(70), DeviceRows(70, Cache(1, 1, 8, torch.float32, torch.device("cpu")))
+    """Numbers of programs are rounded up to a power of two, numbers of rows to a multiple of 32."""
+    state, made = RowState(70), DeviceRows(70, Cache(1, 1, 8, torch.float32, torch.device("cpu")), 2)
     shape = (1, 1, 8, torch.float32, torch.device("cpu"))
     prefixes = [prefix.Prefix(torch.arange(40).numpy(), *shape) for _ in range(69)]
     for i in range(70):
         request = Request(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
         request.attach(prefixes[min(i, 68)], 40)
         state.add(request)
-    assert made.upload(state)[:3] == (96, 128, 2)
+    assert made.upload(state)[:3] == (96, 16, 128)
     assert made.prefixes is not None
     assert made.bases[:69].tolist() == [p.memory.data_ptr() for p in prefixes]

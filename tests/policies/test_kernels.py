@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,8 +14,8 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from recollect.models.attention import Scoring
-from recollect.policies.engine.cuda import kernels
-from recollect.policies.engine.cuda.kernels import Prefixes, decode
+from recollect.policies.engine.cuda import kernels, share
+from recollect.policies.engine.cuda.kernels import Prefixes, Together, decode
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LAYERS, LAYER, KV, GROUP, DIM, CAPACITY = 2, 1, 2, 3, 24, 256
@@ -40,11 +41,13 @@ def plainly(q: Any, keys: Any, values: Any, scoring: Scoring) -> Any:
 
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("scoring", SCORINGS)
-@pytest.mark.parametrize("programs", [264, 12])
+@pytest.mark.parametrize(("programs", "tile"), [(264, 16), (12, 16), (264, 64), (12, 64)])
 def test_rows_see_their_prefix_and_their_own(
-    groups: str, scoring: Scoring, programs: int, monkeypatch: pytest.MonkeyPatch
+    groups: str, scoring: Scoring, programs: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "PROGRAMS", programs)
+    for module in (kernels, share):
+        monkeypatch.setattr(module, "PROGRAMS", programs)
+    monkeypatch.setattr(share, "TILES", (tile,))
     torch.manual_seed(0)
     rows, heads = len(OWN), KV * GROUP
     made = lambda *shape: torch.randn(*shape, device=DEVICE)
@@ -61,16 +64,19 @@ def test_rows_see_their_prefix_and_their_own(
     if memories:
         alone = max(len(members) for _, members in GROUPS[groups]) == 1
         places = [(m.data_ptr(), m.shape[3]) for m in memories]
-        readers = None
+        together = None
         if alone:
             by_row = {members[0]: place for (_, members), place in zip(GROUPS[groups], places, strict=True)}
             places = [by_row.get(row, (0, 32)) for row in range(rows)]
         else:
-            most = max(len(members) for _, members in GROUPS[groups])
-            table = [members + [-1] * (most - len(members)) for _, members in GROUPS[groups]]
-            readers = torch.tensor(table, dtype=torch.int32, device=DEVICE)
+            counts, lengths = [len(m) for _, m in GROUPS[groups]], [int(shared[m].max()) for _, m in GROUPS[groups]]
+            pieces = share.divide(lengths, counts, GROUP, KV, rows)
+            readers, parts = np.concatenate([m for _, m in GROUPS[groups]]), np.zeros(rows, np.int32)
+            parts[readers] = np.repeat(pieces.parts, counts)
+            there = [torch.from_numpy(x.astype(np.int32)).to(DEVICE) for x in (readers, pieces.table, parts)]
+            together = Together(*there, tile)
         bases, rooms = torch.tensor(places, dtype=torch.int64, device=DEVICE).t().contiguous()
-        prefixes = Prefixes(readers, bases, rooms)
+        prefixes = Prefixes(bases, rooms, together)
     counts = torch.zeros(rows * KV, dtype=torch.int32, device=DEVICE)
     for _ in range(2):  # the counts are as they were
         found = decode(q, k, v, keys, values, slot, own, shared, prefixes, counts, LAYER, scoring)

@@ -61,7 +61,7 @@ class CudaEngine(Engine):
         row_bytes: int | None = None,
     ) -> None:
         super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
-        self.rows = DeviceRows(max_rows, self.cache)
+        self.rows = DeviceRows(max_rows, self.cache, model.config.num_attention_heads)
         self.fitting = Fitting(max_rows, self.cache.token_bytes, row_bytes)
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:

@@ -9,6 +9,7 @@ serves any of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from recollect.models.attention import Scoring
+from recollect.policies.engine.cuda.share import PROGRAMS, most_parts
 
 
 @triton.jit
@@ -78,6 +80,12 @@ def _merge(
 
 
 @triton.jit
+def _memory(address, TYPE: tl.constexpr):
+    """Memory whose address is in memory; it is aligned, and a compiler that knows so loads tiles ahead and whole."""
+    return tl.multiple_of(tl.load(address).to(tl.pointer_type(TYPE)), 16)
+
+
+@triton.jit
 def _whole(
     q, keys, values, low, edge, top, total, out, scale, softcap, d, D: tl.constexpr, N: tl.constexpr,
     SOFTCAP: tl.constexpr,
@@ -116,15 +124,17 @@ def _read(
 
 @triton.jit(do_not_specialize=["layer", "S", "ALL"])
 def _own(
-    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, base_ptr, room_ptr, o_ptr, l_ptr, count_ptr,
-    out_ptr, scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads, layer, S, ALL,
+    q_ptr, k_ptr, v_ptr, keys, values, slot_ptr, own_ptr, shared_ptr, base_ptr, room_ptr, part_ptr, o_ptr, l_ptr,
+    count_ptr, out_ptr, scale, softcap, window, q_head, q_row, k_head, k_row, v_head, v_row, c_slot, c_head, heads,
+    layer, S, ALL,
     G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
-    ALONE: tl.constexpr, JOINT: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
+    ALONE: tl.constexpr, JOINT: tl.constexpr, TOGETHER: tl.constexpr, SOFTCAP: tl.constexpr, WINDOW: tl.constexpr,
+    TYPE: tl.constexpr,
 ):  # fmt: skip
     """One row, one key head, one part of the row's own tokens; the first part also stores the new token.
 
     JOINT: a prefix that the row alone reads comes before them. ALONE: there is no other part. Otherwise the last
-    program to end merges the row's parts, those of a prefix that others read too.
+    program to end merges the row's parts; TOGETHER: and those of a prefix that others read too.
     """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     n = tl.load(own_ptr + row).to(tl.int32)
@@ -155,9 +165,8 @@ def _own(
         out += v_new.to(tl.float32)[None, :]
     if JOINT:
         room = tl.multiple_of(tl.load(room_ptr + row).to(tl.int64), 32) * D
-        base = tl.multiple_of(tl.load(base_ptr + row), 128)  # memory of its own is aligned, which makes wide loads
         kv = tl.num_programs(1)
-        start = base.to(tl.pointer_type(TYPE)) + (layer * 2 * kv + h) * room
+        start = _memory(base_ptr + row, TYPE) + (layer * 2 * kv + h) * room
         end = tl.minimum(high, before)
         top, total, out = _read(
             q, start, start + kv * room, low, end, top, total, out, scale, softcap, d, D, N, SOFTCAP
@@ -179,43 +188,41 @@ def _own(
         counter = count_ptr + row * tl.num_programs(1) + h
         if tl.atomic_add(counter, 1) == S - 1:
             parts = S
-            if not JOINT:
-                parts = tl.where(tl.load(shared_ptr + row) > 0, ALL, S)
+            if TOGETHER:
+                parts += tl.load(part_ptr + row)
             made = _merge(o_ptr, l_ptr, index, parts, g, d, G, GP, D, DP, P)
             tl.store(final, made.to(out_ptr.dtype.element_ty), mask=real)
             tl.store(counter, 0)
 
 
-@triton.jit(do_not_specialize=["layer", "first_split", "most", "S", "BLOCKS", "ALL"])
+@triton.jit(do_not_specialize=["layer", "first_part", "ALL"])
 def _shared(
-    q_ptr, base_ptr, room_ptr, reader_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, scale, softcap, window,
-    q_head, q_row, heads, kv, layer, first_split, most, S, BLOCKS, ALL,
+    q_ptr, base_ptr, room_ptr, reader_ptr, piece_ptr, own_ptr, shared_ptr, o_ptr, l_ptr, scale, softcap, window,
+    q_head, q_row, heads, kv, layer, first_part, ALL,
     G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One prefix, some of its readers, one key head, one part of the prefix."""
-    group, block = tl.program_id(0) // BLOCKS, tl.program_id(0) % BLOCKS
-    h, s = tl.program_id(1), tl.program_id(2)
-    m, d = block * M + tl.arange(0, M), tl.arange(0, DP)
-    reader = tl.load(reader_ptr + group * most + m // G, mask=m // G < most, other=-1)
-    real = reader >= 0
-    row = tl.where(real, reader, 0)
+    """One piece (share.py): some tokens of a prefix for some of its readers, one key head."""
+    h = tl.program_id(1)
+    piece = piece_ptr + tl.program_id(0) * 6
+    group, first, count = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2)
+    low, high, s = tl.load(piece + 3), tl.load(piece + 4), tl.load(piece + 5)
+    if count == 0:
+        return
+    m, d = tl.arange(0, M), tl.arange(0, DP)
+    real = m // G < count
+    row = tl.load(reader_ptr + first + m // G, mask=real, other=0)
     n = tl.where(real, tl.load(shared_ptr + row), 0).to(tl.int32)
-    longest = tl.max(n, 0)
-    all_see = tl.min(tl.where(real, n, longest), 0)  # tokens that every reader sees
+    all_see = tl.min(tl.where(real, n, high), 0)  # tokens that every reader sees
     low_seen = n * 0
     if WINDOW:
         low_seen = n + tl.load(own_ptr + row).to(tl.int32) + 1 - window
-        all_see = longest * 0
-    part = tl.cdiv(tl.cdiv(longest, S), N) * N
-    low = s * part
-    high = tl.minimum(low + part, longest)
+        all_see = low * 0
     head = h * G + m % G
     here = real[:, None] & (d[None, :] < D)
     q = tl.load(q_ptr + head[:, None] * q_head + row[:, None] * q_row + d[None, :], mask=here, other=0.0)
     room = tl.multiple_of(tl.load(room_ptr + group).to(tl.int64), 32)
-    base = tl.multiple_of(tl.load(base_ptr + group), 128)  # memory of its own is aligned, which makes wide loads
-    memory = base.to(tl.pointer_type(TYPE)) + layer * 2 * kv * room * D
+    memory = _memory(base_ptr + group, TYPE) + layer * 2 * kv * room * D
     keys, values = memory + h * room * D, memory + (kv + h) * room * D
     top = tl.full((M,), float("-inf"), tl.float32)
     total = tl.zeros((M,), tl.float32)
@@ -230,34 +237,58 @@ def _shared(
             seen = seen & (t[None, :] >= low_seen[:, None])
         top, total, out = _take_in(q, k, v, seen, top, total, out, scale, softcap, True, SOFTCAP)
     some = tl.where(total > 0, total, 1.0)
-    index = (row * heads + head) * ALL + first_split + s
+    index = (row * heads + head) * ALL + first_part + s
     tl.store(o_ptr + index[:, None] * D + d[None, :], out / some[:, None], mask=here)
     level = top * _unit(scale, SOFTCAP) + tl.log2(some)
     tl.store(l_ptr + index, tl.where(total > 0, level, float("-inf")), mask=real)
 
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
-OWN_SPLITS, SHARED_SPLITS = 16, 32  # programs, at most, that a row's own tokens and a prefix are split over
-OWN_MERGED = 256  # numbers of a head's partial outputs that are merged at a time
+OWN_PARTS, OWN_MERGED = 16, 256  # programs, at most, that a row's tokens are split over; numbers merged at a time
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
-JOINT_SPLITS, JOINT_MERGED, JOINT_TILE = 64, 2048, (128, 4, 2)  # the same where a prefix comes before them
-FEW_TILE = (128, 4, 3)  # the same for a prefix that few rows read, half the keys where heads are wide …
-MANY_TILE = (64, 4, 3)  # … and for one that many read
-MANY = 64  # queries that such a program takes
+JOINT_PARTS, JOINT_MERGED, JOINT_TILE = 32, 2048, (64, 4, 3)  # the same where a prefix comes before them
+SHARED_TILES = {16: (128, 4, 3), 64: (64, 4, 3)}  # the same for a prefix, by how many queries a program takes …
+LARGE_TILE = (64, 8, 3)  # … and where one row alone has more
+SPARE = 8192  # bytes of shared memory that are left for what a compiler keeps there
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that a program may keep next to its multiprocessor."""
+    if device.type != "cuda":
+        return 1 << 20
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)  # type: ignore[attr-defined]
+
+
+def _fitting(tile: tuple[int, int, int], queries: int, width: int, q: Tensor) -> tuple[int, int, int]:
+    """Keys, warps and stages: fewer keys where heads are wide and queries few, as many stages as there is room for."""
+    keys, warps, stages = tile
+    if queries == 16 and width > 64:
+        keys = min(keys, 64)
+    room = _shared_memory(q.device) - SPARE - queries * width * q.element_size()
+    return keys, warps, max(1, min(stages, room // (2 * keys * width * q.element_size())))
+
+
+@dataclass(frozen=True)
+class Together:
+    """Who reads prefixes, and how programs do so for them (share.py)."""
+
+    readers: Tensor  # rows, those of a prefix side by side
+    pieces: Tensor
+    parts: Tensor  # [rows] into how many parts each row's prefix is cut
+    tile: int
 
 
 @dataclass(frozen=True)
 class Prefixes:
     """Prefixes that rows read: memory [layers, 2, kv heads, room, dim] at ``bases``.
 
-    ``readers`` [prefixes, most] names the rows of each (-1: none). Where it is None no prefix has two, and the others
-    are those of rows.
+    Where none has two readers they are not read together, and bases and rooms are those of rows.
     """
 
-    readers: Tensor | None
     bases: Tensor
     rooms: Tensor
+    together: Together | None = None
 
 
 def decode(
@@ -272,41 +303,34 @@ def decode(
     heads, rows, dim = q.shape
     kv, width = k.shape[0], max(16, triton.next_power_of_2(dim))
     group = heads // kv
-    joint = prefixes is not None and prefixes.readers is None
-    halved = 2 if width > 64 else 1
-    step, warps, stages = (JOINT_TILE[0] // halved, *JOINT_TILE[1:]) if joint else OWN_TILE
-    most = JOINT_SPLITS if joint else min(OWN_SPLITS, keys.shape[2] // step)
+    together = prefixes.together if prefixes is not None else None
+    joint = prefixes is not None and together is None
+    step, warps, stages = _fitting(JOINT_TILE if joint else OWN_TILE, 16, width, q)
+    most = JOINT_PARTS if joint else min(OWN_PARTS, keys.shape[2] // step)
     own_parts = max(1, min(most, PROGRAMS // (rows * kv)))
     scale, window, softcap = scoring
     common = {"SOFTCAP": softcap is not None, "WINDOW": window is not None, "D": dim, "DP": width, "G": group}
     common["TYPE"] = TYPES[q.dtype]
     limits = (scale, softcap or 0.0, window or 0)
-    parts = 0
-    if prefixes is not None and prefixes.readers is not None:
-        readers = prefixes.readers
-        queries = readers.shape[1] * group
-        many = queries > 16
-        tile = MANY if many else 16
-        blocks = triton.cdiv(queries, tile)
-        parts = max(1, min(SHARED_SPLITS, PROGRAMS // (len(readers) * blocks * kv)))
-    every = own_parts + parts
+    every = own_parts + (0 if together is None else most_parts(rows))
     at_once = (JOINT_MERGED if joint else OWN_MERGED) // width
     partial = torch.empty(rows, heads, every, dim, device=q.device, dtype=torch.float32)
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
     bases, rooms = (prefixes.bases, prefixes.rooms) if prefixes is not None else (None, None)
-    if parts:
-        keys_each, *some = MANY_TILE if many else (FEW_TILE[0] // halved, *FEW_TILE[1:])
-        _shared[(len(readers) * blocks, kv, parts)](
-            q, bases, rooms, readers, own, shared, partial, weights, *limits,
-            q.stride(0), q.stride(1), heads, kv, layer, own_parts, readers.shape[1], parts, blocks, every,
-            M=tile, N=keys_each, **common, num_warps=some[0], num_stages=some[1],
+    if together is not None:
+        keys_each, *some = _fitting(SHARED_TILES.get(together.tile, LARGE_TILE), together.tile, width, q)
+        _shared[(len(together.pieces), kv)](
+            q, bases, rooms, together.readers, together.pieces, own, shared, partial, weights, *limits,
+            q.stride(0), q.stride(1), heads, kv, layer, own_parts, every,
+            M=together.tile, N=keys_each, **common, num_warps=some[0], num_stages=some[1],
         )  # fmt: skip
     out = torch.empty(rows, heads, dim, device=q.device, dtype=q.dtype)
+    parts = None if together is None else together.parts
     _own[(rows, kv, own_parts)](
-        q, k, v, keys, values, slot, own, shared, bases, rooms, partial, weights, counts, out, *limits,
+        q, k, v, keys, values, slot, own, shared, bases, rooms, parts, partial, weights, counts, out, *limits,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), keys.stride(0), keys.stride(1),
         heads, layer, own_parts, every, GP=max(16, triton.next_power_of_2(group)), N=step,
-        P=max(1, min(at_once, triton.next_power_of_2(every))), ALONE=every == 1, JOINT=joint, **common,
-        num_warps=warps, num_stages=stages,
+        P=max(1, min(at_once, triton.next_power_of_2(every))), ALONE=every == 1, JOINT=joint,
+        TOGETHER=together is not None, **common, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

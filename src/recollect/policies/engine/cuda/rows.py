@@ -10,7 +10,8 @@ from torch import Tensor
 
 from recollect.models.attention import Scoring
 from recollect.policies.engine.cuda.draw import SHIFT, draw
-from recollect.policies.engine.cuda.kernels import Prefixes, decode
+from recollect.policies.engine.cuda.kernels import Prefixes, Together, decode
+from recollect.policies.engine.cuda.share import PROGRAMS, divide
 from recollect.policies.engine.prefix import ROOM, Prefix
 from recollect.policies.engine.rows import Cache
 from recollect.policies.engine.state import STOPS, RowState
@@ -28,15 +29,17 @@ class DeviceRows:
 
     keep: Tensor | None = None
 
-    def __init__(self, rows: int, cache: Cache) -> None:
+    def __init__(self, rows: int, cache: Cache, heads: int) -> None:
         size, device = bucket(rows), cache.device
         self.cache, self.size = cache, size
+        self.group = heads // cache.heads  # heads that share their keys
         self.numbers = torch.zeros(len(NUMBERS), size, dtype=torch.int64, device=device)
         self.reals = torch.zeros(2, size, dtype=torch.float64, device=device)
-        power = 1 << (size - 1).bit_length()  # prefixes are rounded up to one
-        self.bases = torch.zeros(power, dtype=torch.int64, device=device)
-        self.rooms = torch.zeros(power, dtype=torch.int64, device=device)
-        self.places = torch.full((4 * size,), -1, dtype=torch.int32, device=device)
+        self.bases = torch.zeros(size, dtype=torch.int64, device=device)
+        self.rooms = torch.zeros(size, dtype=torch.int64, device=device)
+        self.readers = torch.zeros(size, dtype=torch.int32, device=device)
+        self.parts = torch.zeros(size, dtype=torch.int32, device=device)
+        self.pieces = torch.zeros(max(PROGRAMS, 2 * size), 6, dtype=torch.int32, device=device)
         self.stops = torch.full((size, STOPS), -1, dtype=torch.int64, device=device)
         self.told = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows have ended (draw.py)
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
@@ -78,12 +81,13 @@ class DeviceRows:
         reals = torch.ones(2, self.size, dtype=torch.float64, pin_memory=True)
         reals[0, :n], reals[1, :n] = (torch.from_numpy(x[:n]) for x in (state.temperature, state.top_p))
         self.reals.copy_(reals, non_blocking=True)
-        prefixes, most = self._upload_prefixes(state)
+        tile, pieces = self._upload_prefixes(state)
         plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
         greedy = not plain and bool((state.temperature[:n] <= 0).any())
-        return self.rows, prefixes, most, plain, greedy
+        return self.rows, tile, pieces, plain, greedy
 
     def _upload_prefixes(self, state: RowState) -> tuple[int, int]:
+        """Where prefixes are and who reads them; returns how many queries and programs do so together (share.py)."""
         members: dict[int, list[int]] = {}
         found = {}
         for row, request in enumerate(state.requests):
@@ -96,21 +100,22 @@ class DeviceRows:
         if max(map(len, members.values())) == 1:
             alone = {rows[0]: found[key] for key, rows in members.items()}
             self._place([alone.get(row) for row in range(self.rows)])
-            self.prefixes = Prefixes(None, self.bases, self.rooms)
-            return 0, 1
-        groups = 1 << (len(members) - 1).bit_length()
-        most = 1 << (max(map(len, members.values())) - 1).bit_length()
-        table = np.full((groups, most), -1, np.int32)
-        for g, rows in enumerate(members.values()):
-            table[g, : len(rows)] = rows
-        if table.size > len(self.places):
-            self.places = torch.empty(2 * table.size, dtype=torch.int32, device=self.places.device)
-            self.made += 1
-        flat = self.places[: table.size]
-        flat.copy_(torch.from_numpy(table.reshape(-1)).pin_memory(), non_blocking=True)
-        self._place([*found.values(), *[None] * (groups - len(found))])
-        self.prefixes = Prefixes(flat.view(groups, most), self.bases, self.rooms)
-        return groups, most
+            self.prefixes = Prefixes(self.bases, self.rooms)
+            return 1, 0
+        counts = [len(rows) for rows in members.values()]
+        longest = [int(state.shared[rows].max()) for rows in members.values()]
+        pieces = divide(longest, counts, self.group, self.cache.heads, self.rows)
+        readers, parts = np.concatenate([*members.values()]), np.zeros(self.size, np.int32)
+        parts[readers] = np.repeat(pieces.parts, counts)
+        for target, made in (
+            (self.readers, readers.astype(np.int32)), (self.parts, parts), (self.pieces, pieces.table),
+        ):  # fmt: skip
+            target[: len(made)].copy_(torch.from_numpy(made).pin_memory(), non_blocking=True)
+        self._place([*found.values()])
+        programs = len(pieces.table)
+        together = Together(self.readers, self.pieces[:programs], self.parts, pieces.tile)
+        self.prefixes = Prefixes(self.bases, self.rooms, together)
+        return pieces.tile, programs
 
     def _place(self, prefixes: Sequence[Prefix | None]) -> None:
         """Where prefixes are."""

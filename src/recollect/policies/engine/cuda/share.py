@@ -1,0 +1,63 @@
+"""How the reading of prefixes is divided among programs: pieces of about the same size, whatever shares what.
+
+A piece is some tokens of one prefix, read for some of its readers. Every head of keys has a program for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PROGRAMS = 264  # that keep the GPU busy: two for each multiprocessor of a large one
+STEP = 64  # a piece has a multiple of so many tokens
+MOST_PARTS = 32  # of a prefix …
+MOST_PARTIAL = 4096  # … and of all rows together: each leaves an output to be merged
+LOADING = 64  # queries whose arithmetic takes about as long as what a piece does whatever the number of its queries
+TILES = (16, 64)  # queries that a program can take
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What programs read."""
+
+    tile: int  # queries of each
+    table: np.ndarray  # [pieces, 6] prefix, first reader, readers, first token, end, which part of the prefix; or zeros
+    parts: np.ndarray  # [prefixes] how many each was cut into
+
+
+def most_parts(rows: int) -> int:
+    """Into how many parts a prefix of some of these rows may be cut."""
+    return max(4, min(MOST_PARTS, MOST_PARTIAL // rows))
+
+
+def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: int, rows: int) -> Pieces:
+    """Pieces for prefixes of some lengths and numbers of readers, each with ``group`` queries for each of ``heads``."""
+    length, count = np.array(lengths), np.array(readers)
+    tiles = [tile for tile in TILES if tile >= group] or [1 << (group - 1).bit_length()]
+    each = [tile // group for tile in tiles]  # readers of a piece
+    blocks = [-(-count // n) for n in each]
+    costs = [int((b * length).sum()) * (tile + LOADING) for b, tile in zip(blocks, tiles, strict=True)]
+    best = int(np.argmin(costs))
+    block, most = blocks[best], most_parts(rows)
+    room = PROGRAMS // heads
+    if block.sum() > room:
+        room = 1 << (int(block.sum()) - 1).bit_length()
+    size = max(1, int((block * length).sum()) // room, int(length.max()) // most)
+    size = -(-size // STEP) * STEP
+    while (block * -(-length // size)).sum() > room or (-(-length // size)).max() > most:
+        size += STEP
+    parts = -(-length // size)
+    table = np.zeros((room, 6), np.int32)
+    starts, at = np.cumsum(count) - count, 0
+    for prefix, (n, cut) in enumerate(zip(length, parts, strict=True)):
+        ends = np.minimum(-(-np.arange(1, cut + 1) * n // (cut * STEP)) * STEP, n)  # about equal, in whole steps
+        for first in range(0, int(count[prefix]), each[best]):
+            some = slice(at, at + int(cut))
+            table[some, 0], table[some, 1] = prefix, starts[prefix] + first
+            table[some, 2] = min(each[best], int(count[prefix]) - first)
+            table[some, 3], table[some, 4] = np.concatenate([[0], ends[:-1]]), ends
+            table[some, 5] = np.arange(cut)
+            at += int(cut)
+    return Pieces(tiles[best], table, parts)
