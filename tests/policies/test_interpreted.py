@@ -283,3 +283,36 @@ def test_more_prefixes_than_half_the_rows(model: Any) -> None:
     assert made.upload(state)[:3] == (96, 16, 128)
     assert made.prefixes is not None
     assert made.bases[:69].tolist() == [p.memory.data_ptr() for p in prefixes]
+
+
+def test_agents_go_on_a_few_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that end together are told together only so far as that does not keep the GPU waiting."""
+    monkeypatch.setattr(Interpreted, "told_at_once", 2)
+    there = Interpreted(model, decode=str)
+    order: list[tuple[int, int]] = []
+
+    async def ask(number: int) -> Completion:
+        await there.generate(ids(number, 9), Sampling(key=str(number), max_tokens=3, temperature=0.0))
+        order.append((number, there.stats.steps))
+        again = Sampling(key=f"{number}/2", max_tokens=4, temperature=0.0)
+        return await there.generate(ids(number + 10, 12), again)
+
+    async def go() -> list[Completion]:
+        return await asyncio.gather(*(ask(i) for i in range(5)))
+
+    check(model, [ids(i + 10, 12) for i in range(5)], asyncio.run(go()))
+    told = [step for _, step in order]
+    assert sorted(number for number, _ in order) == list(range(5))
+    assert [told.count(step) for step in sorted(set(told))] == [2, 2, 1]
+    assert not there.busy
+
+
+def test_nothing_is_sampled_while_prompts_are_read(model: Any) -> None:
+    """A row's first token comes with its first step, so the host need not wait for what it reads."""
+    there, kept = Interpreted(model, decode=str), []
+    read = there.layers.read  # type: ignore[union-attr]
+    there.layers.read = lambda *args: kept.append(read(*args)) or kept[-1]  # type: ignore[union-attr, method-assign, func-returns-value]
+    asked = [ids(1, 60) + ids(5 + i, 7) for i in range(3)] + [ids(3, 1)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    assert [len(x) for x in kept] == [0] * len(kept) != []
+    assert there.stats.computed_prompt_tokens == 60 + 3 * 7 + 1

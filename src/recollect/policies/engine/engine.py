@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ class EngineStats:
 class Engine:
     """Continuous batching over one transformers model with recollect's attention."""
 
+    held = 0  # tokens at the end of a prompt that a row's first step takes
+    told_at_once = 1 << 30  # callers that are told of their completions between two steps
+
     def __init__(
         self,
         model: Any,
@@ -83,6 +86,7 @@ class Engine:
         self._queries: Queries | None = None  # the same for compiled attention
         self._rows_changed = False
         self._open: dict[Request, None] = {}  # that somebody waits for, also while they are between two lists
+        self._done: list[tuple[Request, Completion]] = []  # whose callers have not been told
         self._loop: asyncio.Task[None] | None = None
 
     # ---- what callers use ----
@@ -104,7 +108,7 @@ class Engine:
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         noise = noise_seed(sampling.seed, sampling.key)
-        request = Request(prompt, sampling, noise, future, watch=watch)
+        request = Request(prompt, sampling, noise, future, watch=watch, held=self.held)
         self.scheduler.waiting.append(request)
         self._open[request] = None
         self.stats.prompt_tokens += len(prompt)
@@ -131,6 +135,7 @@ class Engine:
         """Forget what was computed, and requests that nobody awaits any more."""
         self.scheduler.reset()
         self.state.requests.clear()
+        self._done.clear()
         self.stack = Stack(self.cache)
         if self.decoder is not None:
             self.decoder.stale = True
@@ -138,7 +143,8 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True while a request waits or decodes (requests that nobody awaits any more do not count)."""
-        return any(not r.abandoned for r in self.scheduler.waiting + self.state.requests)
+        done = [request for request, _ in self._done]
+        return any(not r.abandoned for r in self.scheduler.waiting + self.state.requests + done)
 
     @property
     def stacked(self) -> bool:
@@ -152,15 +158,25 @@ class Engine:
             torch.set_num_threads(self.threads)
         try:
             while True:
+                self._tell(self.told_at_once)
                 await asyncio.sleep(0)  # agents whose completions are done go on and ask again
-                if not (self.scheduler.waiting or self.state.requests):
+                if self.scheduler.waiting or self.state.requests:
+                    self.step()
+                elif not self._done:
                     return
-                self.step()
         except Exception as error:
+            self._tell(len(self._done))
             for request in self._open:
                 if not request.future.done():
                     request.future.set_exception(error)
             self._forget()
+
+    def _tell(self, most: int) -> None:
+        """Give the oldest completions to those who wait for them."""
+        for request, completion in self._done[:most]:
+            if not request.future.done():
+                request.future.set_result(completion)
+        del self._done[:most]
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -226,7 +242,7 @@ class Engine:
         """What is read of prompts: first the ends of those that join, then beginnings of others."""
         found: list[Reading] = []
         if joining:
-            places = [np.arange(r.shared, len(r.prompt)) for r in joining]
+            places = [np.arange(r.shared, r.shared + len(r.suffix)) for r in joining]
             found.append((self._joining(joining), [r.suffix for r in joining], places))
         for batch in self._reading(reading):
             found.append((batch, batch.tokens(), batch.positions()))
@@ -311,10 +327,10 @@ class Engine:
         if request.sampling.keep:
             self.scheduler.keep(request, row, ids)
         self._remove(row)
-        if not request.future.done():
-            text = self.decode(ids)
-            stop = "stop" if stopped else "length"
-            request.future.set_result(Completion(tuple(ids), tuple(logprobs), stop, self.version, text))  # type: ignore[arg-type]
+        if not request.abandoned:
+            stop: Literal["stop", "length"] = "stop" if stopped else "length"
+            done = Completion(tuple(ids), tuple(logprobs), stop, self.version, self.decode(ids))
+            self._done.append((request, done))
 
     def _remove(self, row: int) -> None:
         last = len(self.state.requests) - 1

@@ -24,11 +24,12 @@ class Request:
     shared: int = 0  # … and how much of it
     placed: bool = False  # looked at once for sharing
     watch: Callable[[list[int]], None] | None = None  # told of the sampled ids after every step
+    held: int = 0  # tokens at the end of the prompt that are not read with it: the row's first step takes them
 
     @property
     def suffix(self) -> np.ndarray:
-        """The part of the prompt that is this request's own."""
-        return self.prompt[self.shared :]
+        """The part of the prompt that is this request's own and is read before its first step."""
+        return self.prompt[self.shared : len(self.prompt) - self.held]
 
     @property
     def ready(self) -> bool:

@@ -1,8 +1,9 @@
 """The engine on a GPU.
 
-Prompts are read as on any device, but for their last tokens where all before them is shared or long: with those a row
-takes its first step. Rows that decode run under a CUDA graph that also samples and hands each row's token to the next
-step, so the host only launches: while a step runs, it deals with the tokens of the step before.
+Prompts are read as on any device, but for their last tokens: with those a row takes its first step. Rows that decode
+run under a CUDA graph that also samples and hands each row's token to the next step, so the host only launches: while a
+step runs, it deals with the tokens of the step before. Agents whose completions end together go on a few at a time, so
+that the first of them are read while the others make their prompts.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Flight:
 
 class CudaEngine(Engine):
     """Continuous batching under CUDA graphs."""
+
+    held, told_at_once = 1, 16
 
     def __init__(
         self,
@@ -133,23 +136,18 @@ class CudaEngine(Engine):
         self.stats.peak_rows = max(self.stats.peak_rows, len(state.requests))
 
     def _join(self, joining: list[Request], reading: list[tuple[Prefix, int]], longest: int) -> None:
-        """Read what is read of prompts in this step; a row of which all but the last token is known takes it later."""
-        state, before = self.state, len(self.state.requests)
+        """Read what is read of prompts in this step, but for their last tokens."""
+        before = len(self.state.requests)
         self.cache.expected = min(self.scheduler.max_rows, before + len(joining) + len(self.scheduler.waiting))
         self.cache.ensure(before + len(joining), longest, before)
-        known = [r for r in joining if len(r.suffix) == 1]
-        others = [r for r in joining if len(r.suffix) > 1]
+        others = [r for r in joining if len(r.suffix)]
         if others or reading:
-            logits = self._forward(in_groups(others), reading, 0)
-            self._absorb(before)
-            if len(logits):
-                self._sample(logits, before)
-        there = len(state.requests)
-        for row, request in enumerate(known, there):
-            state.add(request)
-            state.owned[row] = 0
-        self._absorb(there)
-        self.stats.computed_prompt_tokens += len(known)
+            self._forward(in_groups(others), reading, 0)
+        for request in joining:
+            if not len(request.suffix):  # all of it is known
+                self.state.add(request)
+        self._absorb(before)
+        self.stats.computed_prompt_tokens += len(joining)
 
     def _ends_all(self) -> bool:
         """Whether all rows are at their limits with the step under way."""
@@ -161,11 +159,12 @@ class CudaEngine(Engine):
             return super()._prompts(joining, reading)
         part = Prompts(self.cache, len(self.state.requests), joining, reading)
         tokens = [*(r.suffix for r in joining), *part.tokens()]
-        return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
+        return [(part, tokens, [*(np.arange(r.shared, r.shared + len(r.suffix)) for r in joining), *part.positions()])]
 
     def _model(
         self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, parts: list[tuple[Part, int]]
     ) -> Tensor:
+        keep = np.zeros(0, np.int64)  # nothing is sampled from what is read
         if self.layers is None:
             return super()._model(tokens, positions, keep, parts)
         part = parts[0][0]
@@ -174,7 +173,7 @@ class CudaEngine(Engine):
             self._seen_reads[size] += 1
             if self._seen_reads[size] >= READ_GRAPH_FROM:
                 return self._read(size, part, tokens, positions)
-        plan = StepPlan(parts, self.cache.layers, self._tensor(keep.astype(np.int64)))
+        plan = StepPlan(parts, self.cache.layers, self._tensor(keep))
         return self.layers.read(self._tensor(tokens), self._tensor(positions), plan)
 
     def _read(self, size: tuple[int, int], part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> Tensor:
@@ -207,7 +206,7 @@ class CudaEngine(Engine):
         for row in range(first, len(state.requests)):
             request, own = state.requests[row], int(state.owned[row])
             prefix, n = request.prefix, request.shared
-            room = n + max(own, 1) + request.sampling.max_tokens  # a step of its own brings the last of a prompt
+            room = n + own + 1 + request.sampling.max_tokens
             if prefix is None or prefix.users > 1 or room > self.cache.capacity:
                 continue
             mine = self.cache.tokens[:, :, row]
