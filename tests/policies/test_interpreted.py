@@ -20,6 +20,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
 from recollect.models.attention import using
+from recollect.models.compiled import compile_layers
 from recollect.policies.engine import engine as plain_engine
 from recollect.policies.engine import prefix, rows
 from recollect.policies.engine.cuda import engine as cuda_engine
@@ -33,7 +34,7 @@ from recollect.policies.engine.state import RowState
 from recollect.types import Completion, Sampling
 from tests.policies.test_engine import CASES, ids, run
 from tests.policies.test_layers import make
-from tests.policies.test_prompts import attend_plainly
+from tests.policies.test_prompts import attend_plainly, compiling_lightly
 
 EXACT = {"atol": 2e-4, "rtol": 0}
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 32}
@@ -316,3 +317,15 @@ def test_nothing_is_sampled_while_prompts_are_read(model: Any) -> None:
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
     assert [len(x) for x in kept] == [0] * len(kept) != []
     assert there.stats.computed_prompt_tokens == 60 + 3 * 7 + 1
+
+
+def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model is too wide for our kernels, prompts and rows go through the library's layers, compiled."""
+    compiling_lightly(monkeypatch)
+    compiled = make("Qwen2", **SMALL)
+    there = Interpreted(compiled, decode=str, max_batched_tokens=64)
+    there.layers = None
+    compile_layers(compiled)
+    asked = [ids(1, 150), *(ids(2, 60) + ids(9 + i, 7) for i in range(3)), ids(4, 3)]
+    for _ in range(2):
+        check(make("Qwen2", **SMALL), asked, run(there, asked, temperature=0.0, max_tokens=5))

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from recollect.models.compiled import compile_layers
 from recollect.policies.engine import Engine
+from recollect.policies.engine import engine as plain_engine
 from recollect.policies.engine.cuda import prompts
 from recollect.policies.engine.cuda.prompts import Prompts, in_groups
 from recollect.policies.engine.engine import Reading
@@ -134,6 +136,26 @@ def test_a_row_waits_where_its_end_does_not_fit_the_step() -> None:
     full = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=199)
     run(full, [ids(1, 200)], temperature=0.0, max_tokens=2)
     assert full.passes == [(0, 1), (1, 0), (0, 0)]
+
+
+def test_compiled_layers_read_beginnings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last layer gives for tokens that nobody reads may not be its queries: operators must not do so."""
+    plain, ours = make_pair("Qwen2")
+    compiling_lightly(monkeypatch)
+    engine = FlatEngine(ours, max_batched_tokens=100)
+    compile_layers(ours)
+    (done,) = run(engine, [ids(1, 250)], temperature=0.0, max_tokens=3)
+    assert engine.passes[0] == (0, 1)
+    assert list(done.ids) == reference_ids(plain, ids(1, 250))[:3]
+
+
+def compiling_lightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers go through the compiler, which runs what it found as it is; nothing is replaced as on a CPU."""
+    whole = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **more: whole(self, backend="aot_eager", **more))
+    for name in ("focus", "replace_modules"):
+        monkeypatch.setattr(plain_engine, name, lambda model: None)
+    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
 
 
 def test_places_are_where_keys_and_values_lie() -> None:

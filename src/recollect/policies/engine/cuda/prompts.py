@@ -109,7 +109,7 @@ class Prompts:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         self._store(layer, k, v)
         if last and not self.sampled:  # nobody reads what comes of it
-            return q
+            return torch.zeros_like(q)
         out, total = attend_lengths(q, k, v, scoring.scale, self.ends, self.ends, self.longest, self.longest, True)
         if self.known:
             some = slice(self.start, self.stop)
