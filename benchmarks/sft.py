@@ -27,6 +27,7 @@ from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does, for both sides
 
+import numpy as np
 import torch
 
 from recollect.chat import Renderer
@@ -78,7 +79,7 @@ def make_samples(updates: int, system: bool) -> list[Sample]:
     renderer, out = Renderer(build_tokenizer()), []
     for i in range(updates * BATCH):
         ids, mask = tokenise(read_conversation(conversation(i, system), str(i)), renderer)
-        out.append(Sample(ids, mask, [0.0] * len(ids), i, 0))
+        out.append(Sample(np.array(ids), np.array(mask), np.zeros(len(ids), np.float32), i, 0))
     return out
 
 
@@ -165,7 +166,10 @@ def trl(samples: list[Sample], width: int, way: str, kind: str, threads: int) ->
 
     model, tokenizer = make_model("sdpa", width)
     model = model.to(torch.bfloat16) if kind == "bfloat16 weights" else model
-    data = {"input_ids": [s.ids for s in samples], "assistant_masks": [list(map(int, s.mask)) for s in samples]}
+    data = {
+        "input_ids": [s.ids.tolist() for s in samples],
+        "assistant_masks": [s.mask.astype(int).tolist() for s in samples],
+    }
     with tempfile.TemporaryDirectory() as folder:
         try:
             trainer = SFTTrainer(
@@ -199,7 +203,7 @@ def main() -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     shared, apart = make_samples(args.updates, True), make_samples(args.updates, False)
     for name, samples in (("with the system prompt", shared), ("without", apart)):
-        trained = sum(sum(s.mask) for s in samples)
+        trained = sum(int(s.mask.sum()) for s in samples)
         print(f"{name}: {sum(len(s.ids) for s in samples):,} tokens, {trained:,} of them trained on")
     measure = lambda: [max(ours(s, args.width, t, label) for t in args.our_threads) for s, label in sides]
     sides = [(shared, ""), (apart, ", nothing shared")]

@@ -128,3 +128,14 @@ def test_fidelity_counts_the_tokens_that_were_sampled_as_they_are_trained(render
     lost = int((batch.trajectories_E == 0).sum())
     batch.trajectories_E = batch.trajectories_E[1:]
     assert fidelity(batch, trajectories, version) == (batch.entries, batch.entries + 1 - lost)
+
+
+def test_fidelity_of_attempts_without_anything_to_train() -> None:
+    fixed = turn([1], [2, 3], trainable=False)
+    attempts = [Trajectory("t", i, turns, score=Score(1.0)) for i, turns in enumerate(([], [fixed], [turn([1], [2])]))]
+    batch, trajectories = build_batch([Group(Task("t", "q"), attempts)])
+    assert len(trajectories) == 3
+    assert fidelity(batch, trajectories, 0) == (1, 1)
+    for groups in ([], [Group(Task("t", "q"), attempts[:2])], [Group(Task("t", "q"), [Trajectory("t", 0)])]):
+        batch, trajectories = build_batch(groups)
+        assert fidelity(batch, trajectories, 0) == (0, 0)

@@ -287,6 +287,52 @@ def test_new_weights_after_a_loop_that_ended_early(freed: bool) -> None:
     assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
 
 
+@pytest.mark.filterwarnings("ignore")  # about tasks that were left
+def test_a_loop_that_was_closed_with_requests_under_way() -> None:
+    plain, ours = make_pair("Qwen3")
+    engine, loop = Engine(ours, decode=str), asyncio.new_event_loop()
+    engine.told_at_once = 1
+
+    async def leaves() -> list[Any]:
+        left = [asyncio.ensure_future(engine.generate(ids(i, 9), Sampling(max_tokens=3 + i // 3))) for i in range(6)]
+        while len(engine._done) < 2:
+            await asyncio.sleep(0)
+        return left
+
+    left = loop.run_until_complete(leaves())
+    assert engine.busy
+    loop.close()
+    assert not engine.busy
+    for _ in range(2):
+        assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
+    assert not all(task.done() for task in left)
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_completions_that_nobody_has_been_told_of(most: int) -> None:
+    plain, ours = make_pair("Qwen3")
+    engine = Engine(ours, decode=str)
+    engine.told_at_once = most
+
+    async def go() -> list[Any]:
+        asked = [engine.generate(ids(i, 9), Sampling(max_tokens=4, temperature=0.0)) for i in range(5)]
+        jobs = [asyncio.ensure_future(x) for x in asked]
+        while most < 5 and not engine._done:
+            await asyncio.sleep(0)
+        if most < 5:
+            assert engine.busy
+            with pytest.raises(AssertionError, match="while nothing is being generated"):
+                engine.new_weights(1)
+            next(request for request, _ in engine._done).future.cancel()
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    made = asyncio.run(go())
+    told = [(i, m) for i, m in enumerate(made) if not isinstance(m, BaseException)]
+    assert len(told) == (5 if most == 100 else 4)
+    assert all(list(m.ids) == reference_ids(plain, ids(i, 9), 4) for i, m in told)
+    assert not engine.busy
+
+
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
     plain, ours = make_pair(kind)

@@ -329,3 +329,19 @@ def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyP
     asked = [ids(1, 150), *(ids(2, 60) + ids(9 + i, 7) for i in range(3)), ids(4, 3)]
     for _ in range(2):
         check(make("Qwen2", **SMALL), asked, run(there, asked, temperature=0.0, max_tokens=5))
+
+
+@pytest.mark.parametrize(
+    ("length", "new", "rows_of"), [(41, 24, None), (9, 8, 16)], ids=["as long as a row may own", "little memory"]
+)
+def test_slots_hold_what_rows_come_to_own(
+    model: Any, length: int, new: int, rows_of: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a prompt, and every sampled token that is computed, one of them before the host knows of the end."""
+    monkeypatch.setattr(rows, "slot_length", lambda tokens: 1 << (tokens - 1).bit_length())
+    each = Interpreted(model, decode=str).cache.token_bytes
+    there = Interpreted(model, decode=str, max_rows=4, row_bytes=rows_of and 4 * rows_of * each)
+    asked = [ids(i, length) for i in range(4)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=new))
+    assert there.cache.made == 1, "the cache grew while rows were decoding"
+    assert there.stats.peak_rows == (4 if rows_of is None else 2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recollect.models.attention import Scoring
 from recollect.models.compiled import compile_layers
 from recollect.policies.engine import Engine
 from recollect.policies.engine import engine as plain_engine
@@ -51,7 +52,10 @@ def attend_plainly(
 
 
 class PlainPrompts(Prompts):
-    """The same with memory as it lies on a CPU."""
+    """The same with memory as it lies on a CPU, and rows that sample from the end of their prompts."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
+        return super().attend(layer, q, k, v, scoring, last and not self.joined)
 
     def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
         slot = first + np.repeat(np.arange(len(suffixes)), suffixes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def test_every_reader_gets_every_token_once(some: list[tuple[int, int]], group: 
             parts.add((prefix, reader, part))
     assert all((x == 1).all() for x in seen.values())
     assert all(0 <= part < pieces.parts[prefix] <= most_parts(sum(readers)) for prefix, _, part in parts)
+    assert len(pieces.table) <= max(share.PROGRAMS, 4 * sum(readers)), "the device has room for so many"
     assert len(parts) == sum(int(cut) * n for cut, n in zip(pieces.parts, readers, strict=True))
 
 
@@ -38,3 +40,15 @@ def test_programs_get_about_the_same_whatever_the_number_of_prefixes() -> None:
         assert sizes.max() - sizes.min() <= 2 * share.STEP
         blocks = 2 * count  # 10 readers of 6 queries in 64, and the other 6
         assert sizes.max() <= max(5000 * blocks / (share.PROGRAMS // 2) * 1.4, 5000 / most_parts(16 * count)) + 64
+
+
+@pytest.mark.parametrize(
+    ("lengths", "group", "heads"),
+    [([30_000] + [1500] * 65, 7, 4), ([30_000] + [500] * 31, 4, 8), ([1_000_000] + [64] * 131, 6, 2)],
+)
+def test_a_prefix_that_is_much_longer_is_cut_too(lengths: list[int], group: int, heads: int) -> None:
+    rows = 2 * len(lengths)
+    pieces = divide(lengths, [2] * len(lengths), group, heads, rows)
+    largest = (pieces.table[:, 4] - pieces.table[:, 3]).max()
+    assert largest <= max(lengths) / most_parts(rows) + 2 * share.STEP
+    assert len(pieces.table) <= 4 * rows, "the device has room for so many"

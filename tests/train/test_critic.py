@@ -68,7 +68,7 @@ def test_values_and_gradient_equal_rows_through_the_library(kind: str) -> None:
     critic, plain = critic_of(value_model(kind)), value_model(kind, plain=True)
     values = []
     for row in rows:
-        hidden = plain.body(torch.tensor([row.ids])).last_hidden_state[0, :-1]
+        hidden = plain.body(torch.from_numpy(row.ids)[None].long()).last_hidden_state[0, :-1]
         values.append(plain.value_head(hidden)[:, 0][torch.tensor(row.mask[1:])])
     expected = torch.cat(values)
     torch.testing.assert_close(critic.batch_values(batch), expected.detach(), atol=1e-4, rtol=1e-4)

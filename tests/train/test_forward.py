@@ -53,7 +53,7 @@ def test_the_exact_divergence_equals_a_direct_one(kind: str, chunk: int | None) 
     found.backward()
     place = 0
     for row in rows:
-        ids, chosen = torch.tensor([row.ids]), torch.tensor(row.mask[1:])
+        ids, chosen = torch.from_numpy(row.ids)[None].long(), torch.from_numpy(row.mask[1:])
         p = (plain(ids).logits[0, :-1].float() / 0.7).log_softmax(-1)[chosen]
         q = (ref_plain(ids).logits[0, :-1].float() / 0.7).log_softmax(-1)[chosen].detach()
         expected = expected + ((p.exp() * (p - q)).sum(-1) * weight(place + len(p))[place:]).sum()

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from recollect.compose import compose
 from recollect.console import Console
+from recollect.train import gather
 from recollect.train.fit import Fit
 from tests.train.test_resume import command, rows
 
@@ -70,6 +71,12 @@ def weights(out: Path, step: int) -> dict[str, torch.Tensor]:
 def load_body(folder: Path) -> dict[str, torch.Tensor]:
     found = load_file(folder / "model.safetensors")
     return {name.removeprefix("model."): tensor.float() for name, tensor in found.items() if "lm_head" not in name}
+
+
+def test_a_step_without_any_signal_goes_by(tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "has_signal", lambda *given: False)
+    report = run(tmp_path / "run", small_model, 1, *VARIANTS["dynamic sampling"])
+    assert (report["steps"], report["trained_tokens"], report["fidelity"]) == (1, 0, None)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -106,21 +106,21 @@ class Batch:
 
 def build_batch(groups: Sequence[Group]) -> tuple[Batch, list[Trajectory]]:
     """The batch of all valid trajectories, and those trajectories, indexed as in the batch."""
-    samples, trajectories, _ = group_samples(groups)
+    samples, trajectories = group_samples(groups)
     return Batch.of(samples), trajectories
 
 
 def fidelity(batch: Batch, trajectories: Sequence[Trajectory], version: int) -> tuple[int, int]:
     """(trained tokens, those of them that are the very ids the current policy sampled, in order, with logprobs)."""
     trained = [ids[mask] for ids, mask in zip(batch.sequences, batch.masks, strict=True)]
-    ours = np.concatenate(trained) if trained else np.zeros(0, np.int32)
-    order = np.argsort(batch.trajectories_E, kind="stable")
-    parts = np.split(ours[order], np.cumsum(np.bincount(batch.trajectories_E, minlength=len(trajectories)))[:-1])
+    ours = np.concatenate([np.zeros(0, np.int64), *trained])[np.argsort(batch.trajectories_E, kind="stable")]
+    counts = np.bincount(batch.trajectories_E, minlength=len(trajectories))
     matched = 0
-    for mine, trajectory in zip(parts, trajectories, strict=True):
+    for trajectory, count, end in zip(trajectories, counts, np.cumsum(counts), strict=True):
         turns = [t.completion for t in trajectory.turns if t.trainable]
-        theirs = np.concatenate([np.asarray(c.ids, np.int64) for c in turns]) if turns else np.zeros(0, np.int64)
-        if len(mine) == len(theirs):
-            current = np.repeat([c.version == version for c in turns], [len(c.ids) for c in turns])
-            matched += int(((mine == theirs) & current).sum())
+        if not count or count != sum(len(c.ids) for c in turns):
+            continue
+        theirs = np.concatenate([np.asarray(c.ids, np.int64) for c in turns])
+        current = np.repeat([c.version == version for c in turns], [len(c.ids) for c in turns])
+        matched += int(((ours[end - count : end] == theirs) & current).sum())
     return len(ours), matched

@@ -36,7 +36,7 @@ def trajectory_samples(trajectory: Trajectory, index: int, group: int, supervise
 
 
 def _ids(tokens: Sequence[int]) -> np.ndarray:
-    return np.asarray(tokens, np.int32)
+    return np.asarray(tokens, np.int64)
 
 
 def _extends(prompt: np.ndarray, turn: Turn, before: np.ndarray, turns: list[Turn]) -> bool:
@@ -60,15 +60,13 @@ def _sample(ids: np.ndarray, turns: list[Turn], index: int, group: int, supervis
     return Sample(ids, mask, logprobs, index, group, first.temperature, roles, first.question)
 
 
-def group_samples(groups: Sequence[Group]) -> tuple[list[Sample], list[Trajectory], list[int]]:
-    """All sequences of the valid trajectories, those trajectories, and the group of each."""
+def group_samples(groups: Sequence[Group]) -> tuple[list[Sample], list[Trajectory]]:
+    """All sequences of the valid trajectories, and those trajectories."""
     samples: list[Sample] = []
     trajectories: list[Trajectory] = []
-    group_of: list[int] = []
     for g, group in enumerate(groups):
         for trajectory in group.trajectories:
             if trajectory.valid:
                 samples += trajectory_samples(trajectory, len(trajectories), g)
                 trajectories.append(trajectory)
-                group_of.append(g)
-    return samples, trajectories, group_of
+    return samples, trajectories

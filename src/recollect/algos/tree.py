@@ -118,7 +118,7 @@ def _distribute(trees: Sequence[Tree], count: int, budget: int, most: int) -> li
 
 def _sorted_by(ids: np.ndarray) -> bytes:
     """What sorts sequences as lists of ids would be sorted; bytes are made and compared faster."""
-    return ids.astype(">i4").tobytes()
+    return ids.astype(">i8").tobytes()
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

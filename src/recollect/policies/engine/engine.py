@@ -1,8 +1,8 @@
 """The engine: any number of tasks await completions, every step advances all of them by one token.
 
-It runs inside the event loop, between the agents: after each step the agents whose completions are done go on and may
-ask again, then the next step starts. So batching depends on what the agents do and not on timing, and a run without
-outside input is repeatable to the bit.
+It runs inside the event loop, between the agents: after each step the agents whose completions are done (on a GPU at
+most some of them) go on and may ask again, then the next step starts. So batching depends on what the agents do and not
+on timing, and a run without outside input is repeatable to the bit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Engine:
     """Continuous batching over one transformers model with recollect's attention."""
 
     held = 0  # tokens at the end of a prompt that a row's first step takes
-    told_at_once = 1 << 30  # callers that are told of their completions between two steps
+    told_at_once = 1 << 30  # callers that are told of their completions between two steps, or a fourth of the rows
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Engine:
         self.scheduler.waiting.append(request)
         self._open[request] = None
         self.stats.prompt_tokens += len(prompt)
-        if self._loop is None or self._loop.done():
+        if self._loop is None or self._loop.done() or self._loop.get_loop().is_closed():
             self._loop = asyncio.ensure_future(self._run())
         try:
             return await future
@@ -158,7 +158,7 @@ class Engine:
             torch.set_num_threads(self.threads)
         try:
             while True:
-                self._tell(self.told_at_once)
+                self._tell(max(self.told_at_once, len(self.state.requests) // 4))
                 await asyncio.sleep(0)  # agents whose completions are done go on and ask again
                 if self.scheduler.waiting or self.state.requests:
                     self.step()
@@ -167,15 +167,15 @@ class Engine:
         except Exception as error:
             self._tell(len(self._done))
             for request in self._open:
-                if not request.future.done():
+                if not request.abandoned:
                     request.future.set_exception(error)
             self._forget()
 
     def _tell(self, most: int) -> None:
         """Give the oldest completions to those who wait for them."""
+        self._done = [(request, completion) for request, completion in self._done if not request.abandoned]
         for request, completion in self._done[:most]:
-            if not request.future.done():
-                request.future.set_result(completion)
+            request.future.set_result(completion)
         del self._done[:most]
 
     @torch.inference_mode()
@@ -289,10 +289,10 @@ class Engine:
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
 
-    def _sample(self, logits: Tensor, first: int = 0) -> None:
-        """Sample one token for every row from ``first`` on."""
+    def _sample(self, logits: Tensor) -> None:
+        """Sample one token for every row."""
         state = self.state
-        some = slice(first, len(state.requests))
+        some = slice(len(state.requests))
         noise = uniform(self._tensor(state.noise[some]), self._tensor(state.count[some]))
         plain = bool((state.top_p[some] >= 1).all() and (state.top_k[some] <= 0).all())
         ids, logprobs = sample(
@@ -305,18 +305,18 @@ class Engine:
             bool((state.temperature[some] <= 0).any()),
         )
         chosen = ids.cpu().numpy()
-        state.append(chosen, logprobs.float().cpu().numpy(), first)
-        self._end_rows(*state.ended(chosen, first), first)
+        state.append(chosen, logprobs.float().cpu().numpy())
+        self._end_rows(*state.ended(chosen))
 
-    def _end_rows(self, stopped: np.ndarray, full: np.ndarray, first: int) -> None:
-        """Finish the rows from ``first`` on that a stop token ends, or their limit, or their text."""
+    def _end_rows(self, stopped: np.ndarray, full: np.ndarray) -> None:
+        """Finish the rows that a stop token ends, or their limit, or their text."""
         self.stats.sampled_tokens += len(stopped)
-        for row, request in enumerate(self.state.requests[first:], first):
+        for row, request in enumerate(self.state.requests):
             if request.watch is not None:
                 request.watch(self.state.ids[row, : self.state.count[row]].tolist())
-        stopped = stopped | self.state.worded(self.decode, first)
+        stopped = stopped | self.state.worded(self.decode)
         for row in np.flatnonzero(stopped | full)[::-1].tolist():
-            self._finish(first + row, bool(stopped[row]))
+            self._finish(row, bool(stopped[row]))
 
     def _finish(self, row: int, stopped: bool) -> None:
         state = self.state

@@ -39,7 +39,7 @@ class Request:
     @property
     def abandoned(self) -> bool:
         """True when nobody waits for it any more."""
-        return self.future.done()
+        return self.future.done() or self.future.get_loop().is_closed()
 
     def attach(self, prefix: Prefix, shared: int) -> None:
         """Read the first ``shared`` tokens from a prefix."""

@@ -57,27 +57,27 @@ class RowState:
         self.stops[i, : len(s.stop_ids)] = s.stop_ids
         self.textual[i] = bool(s.stop)
 
-    def append(self, ids: np.ndarray, logprobs: np.ndarray, first: int = 0) -> None:
-        """One more sampled token for every row from ``first`` on."""
+    def append(self, ids: np.ndarray, logprobs: np.ndarray) -> None:
+        """One more sampled token for every row."""
         n = len(self.requests)
-        if int(self.count[first:n].max()) == self.ids.shape[1]:
+        if int(self.count[:n].max()) == self.ids.shape[1]:
             self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)], 1)
             self.logprobs = np.concatenate([self.logprobs, np.zeros_like(self.logprobs)], 1)
-        rows = np.arange(first, n)
-        self.ids[rows, self.count[first:n]] = ids
-        self.logprobs[rows, self.count[first:n]] = logprobs
-        self.count[first:n] += 1
+        rows = np.arange(n)
+        self.ids[rows, self.count[:n]] = ids
+        self.logprobs[rows, self.count[:n]] = logprobs
+        self.count[:n] += 1
 
-    def ended(self, ids: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows from ``first`` on these tokens stop, and which are at their limit."""
+    def ended(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows these tokens stop, and which are at their limit."""
         n = len(self.requests)
-        return (self.stops[first:n] == ids[:, None]).any(1), self.count[first:n] >= self.limit[first:n]
+        return (self.stops[:n] == ids[:, None]).any(1), self.count[:n] >= self.limit[:n]
 
-    def worded(self, decode: Callable[[Sequence[int]], str], first: int = 0) -> np.ndarray:
-        """Which rows from ``first`` on end with one of their stop strings."""
-        found = np.zeros(len(self.requests) - first, bool)
-        for i in first + np.flatnonzero(self.textual[first : len(self.requests)]):
-            found[i - first] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
+    def worded(self, decode: Callable[[Sequence[int]], str]) -> np.ndarray:
+        """Which rows end with one of their stop strings."""
+        found = np.zeros(len(self.requests), bool)
+        for i in np.flatnonzero(self.textual[: len(self.requests)]):
+            found[i] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
         return found
 
     def remove(self, row: int) -> Request:

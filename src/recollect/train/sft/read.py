@@ -83,7 +83,7 @@ def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer)
             return []
         row = said
     ids, mask = tokenise(read_conversation(row, place), renderer)
-    return [Sample(np.array(ids, np.int32), np.array(mask, bool), np.zeros(len(ids), np.float32), index, 0)]
+    return [Sample(np.array(ids, np.int64), np.array(mask, bool), np.zeros(len(ids), np.float32), index, 0)]
 
 
 def can_be_said(row: dict[str, Any]) -> bool:

@@ -195,10 +195,10 @@ class CudaEngine(Engine):
         How much of it is shared changes from step to step; slots that are made for the most need not grow.
         """
         asked, long = [*self.state.requests, *self.scheduler.waiting], self.scheduler.long
-        most = max((min(len(r.prompt), long) + r.sampling.max_tokens for r in asked), default=1)
+        most = max((min(len(r.prompt), long + r.held) + r.sampling.max_tokens for r in asked), default=1)
         if self.fitting.rows(most) == self.fitting.most:
             return most
-        return max((min(len(r.suffix), long) + r.sampling.max_tokens for r in asked), default=1)
+        return max((min(len(r.suffix), long) + r.held + r.sampling.max_tokens for r in asked), default=1)
 
     def _absorb(self, first: int) -> None:
         """Rows from ``first`` on that alone read a prefix take its keys and values in: one part is read faster."""
@@ -250,7 +250,7 @@ class CudaEngine(Engine):
         told = flight.told.numpy()[rows]
         state.append(told & ((1 << SHIFT) - 1), flight.logprobs.numpy()[rows])
         end = told >> SHIFT
-        self._end_rows(end & 1 > 0, end & 2 > 0, 0)
+        self._end_rows(end & 1 > 0, end & 2 > 0)
 
     def _remove(self, row: int) -> None:
         super()._remove(row)

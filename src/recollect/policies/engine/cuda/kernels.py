@@ -1,9 +1,9 @@
 """Attention of decoding rows: every row's own keys, prefixes that are read once for all rows that share them, merged.
 
-A prefix that one row alone reads is the beginning of its own. A row's scores are split over several programs. Each
-writes a partial output and the logarithm (base 2) of its normaliser; of the programs that share a row's own keys, the
-one that ends last merges them all. Lengths, slots and prefix addresses are read on the device, so one captured graph
-serves any of them.
+Where no prefix has two readers, each is the beginning of its row's own. A row's scores are split over several programs.
+Each writes a partial output and the logarithm (base 2) of its normaliser; of the programs that share a row's own keys,
+the one that ends last merges them all. Lengths, slots and prefix addresses are read on the device, so one captured
+graph serves any of them.
 """
 
 from __future__ import annotations
@@ -261,12 +261,15 @@ def _shared_memory(device: torch.device) -> int:
 
 
 def _fitting(tile: tuple[int, int, int], queries: int, width: int, q: Tensor) -> tuple[int, int, int]:
-    """Keys, warps and stages: fewer keys where heads are wide and queries few, as many stages as there is room for."""
+    """Keys, warps and stages: fewer keys where heads are wide and queries few, and of both what there is room for."""
     keys, warps, stages = tile
     if queries == 16 and width > 64:
         keys = min(keys, 64)
-    room = _shared_memory(q.device) - SPARE - queries * width * q.element_size()
-    return keys, warps, max(1, min(stages, room // (2 * keys * width * q.element_size())))
+    each = width * q.element_size()
+    room = _shared_memory(q.device) - SPARE - queries * each
+    while keys > 16 and 2 * keys * each > room:
+        keys //= 2
+    return keys, warps, max(1, min(stages, room // (2 * keys * each)))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ class Prompts:
         suffixes = [len(r.suffix) for r in joining]
         lengths = np.array([*suffixes, *(count for _, count in self.reading)])
         self.size, self.longest, self.joined = int(lengths.sum()), int(lengths.max()), len(suffixes)
-        self.sampled = any(not r.held for r in joining)
         self.ends = self._ends(lengths)
         self.places = self._tensor(self._find_places(first, suffixes))
         self._find_known(joining)
@@ -108,7 +107,7 @@ class Prompts:
         assert scoring.softcap is None, "a cap must be in the model's configuration"
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         self._store(layer, k, v)
-        if last and not self.sampled:  # nobody reads what comes of it
+        if last:  # nobody reads what comes of it
             return torch.zeros_like(q)
         out, total = attend_lengths(q, k, v, scoring.scale, self.ends, self.ends, self.longest, self.longest, True)
         if self.known:
@@ -136,7 +135,7 @@ class Standing(Prompts):
     """Beginnings of prompts in places that stay, for a graph: so many tokens of so many prefixes."""
 
     def __init__(self, cache: Cache, tokens: int, prefixes: int) -> None:
-        self.cache, self.joined, self.longest, self.sampled = cache, 0, tokens, False
+        self.cache, self.joined, self.longest = cache, 0, tokens
         self.known = []
         self.numbers = torch.zeros(5, tokens, dtype=torch.int64, device=cache.device)
         self.places = self.numbers[2:]

@@ -39,7 +39,7 @@ class DeviceRows:
         self.rooms = torch.zeros(size, dtype=torch.int64, device=device)
         self.readers = torch.zeros(size, dtype=torch.int32, device=device)
         self.parts = torch.zeros(size, dtype=torch.int32, device=device)
-        self.pieces = torch.zeros(max(PROGRAMS, 2 * size), 6, dtype=torch.int32, device=device)
+        self.pieces = torch.zeros(max(PROGRAMS, 4 * size), 6, dtype=torch.int32, device=device)
         self.stops = torch.full((size, STOPS), -1, dtype=torch.int64, device=device)
         self.told = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows have ended (draw.py)
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)

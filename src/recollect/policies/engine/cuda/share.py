@@ -32,22 +32,41 @@ def most_parts(rows: int) -> int:
     return max(4, min(MOST_PARTS, MOST_PARTIAL // rows))
 
 
+def _power(number: int) -> int:
+    """The power of two that is not less."""
+    return 1 << (number - 1).bit_length()
+
+
+def _size(length: np.ndarray, block: np.ndarray, room: int, most: int) -> int:
+    """The least size of pieces, in whole steps, with which there are no more than ``room``."""
+
+    def fits(steps: int) -> bool:
+        parts = -(-length // (steps * STEP))
+        return int((block * parts).sum()) <= room and int(parts.max()) <= most
+
+    low, high = 0, -(-int(length.max()) // STEP)  # the first is too small, the second is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high * STEP
+
+
 def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: int, rows: int) -> Pieces:
     """Pieces for prefixes of some lengths and numbers of readers, each with ``group`` queries for each of ``heads``."""
     length, count = np.array(lengths), np.array(readers)
-    tiles = [tile for tile in TILES if tile >= group] or [1 << (group - 1).bit_length()]
+    tiles = [tile for tile in TILES if tile >= group] or [_power(group)]
     each = [tile // group for tile in tiles]  # readers of a piece
     blocks = [-(-count // n) for n in each]
     costs = [int((b * length).sum()) * (tile + LOADING) for b, tile in zip(blocks, tiles, strict=True)]
     best = int(np.argmin(costs))
-    block, most = blocks[best], most_parts(rows)
+    block, whole = blocks[best], int((blocks[best] * length).sum())
     room = PROGRAMS // heads
     if block.sum() > room:
-        room = 1 << (int(block.sum()) - 1).bit_length()
-    size = max(1, int((block * length).sum()) // room, int(length.max()) // most)
-    size = -(-size // STEP) * STEP
-    while (block * -(-length // size)).sum() > room or (-(-length // size)).max() > most:
-        size += STEP
+        room = _power(int(block.sum()))
+    size = _size(length, block, room, most_parts(rows))
+    if min(size, int(length.max())) > 2 * whole / room:  # one is much longer than the others
+        room = max(room, _power(2 * int(block.sum())))
+        size = _size(length, block, room, most_parts(rows))
     parts = -(-length // size)
     table = np.zeros((room, 6), np.int32)
     starts, at = np.cumsum(count) - count, 0
