@@ -20,6 +20,7 @@ from recollect.algos.flash import Block
 from recollect.algos.installed import KERNELS, is_installed
 from recollect.algos.packed import pack
 from recollect.algos.tree import build_tree
+from recollect.models.compiled import compile_layers
 from recollect.policies.engine import Engine
 from recollect.train.forward import logprobs_and_entropy
 from tests.algos.test_loss_invariance import samples
@@ -180,22 +181,28 @@ def test_an_installed_kernel_is_in_place_and_gives_the_same(monkeypatch: Any) ->
     assert (results[0][1] - results[1][1]).norm() <= 2e-2 * results[1][1].norm()
 
 
-@pytest.mark.parametrize("budget", [200, 8192])
-def test_half_precision_engine_equals_a_plain_forward(budget: int) -> None:
-    """Ends of prompts and beginnings in pieces go through one call; the log-probabilities say whether it is right."""
-    model = small_half()
+@pytest.mark.parametrize(("budget", "compiled"), [(200, False), (8192, False), (200, True)])
+def test_half_precision_engine_equals_a_plain_forward(budget: int, compiled: bool) -> None:
+    """Ends of prompts and beginnings in pieces go through one call; the log-probabilities say whether it is right.
+
+    Compiled layers of the library are what models have that are too wide for our kernels.
+    """
+    model, plain = small_half(), small_half()
     rng = np.random.default_rng(1)
     start = rng.integers(0, 96, 700).tolist()
     prompts = [start + rng.integers(0, 96, n).tolist() for n in (1, 20, 300, 900)]
     prompts += [start[:400] + rng.integers(0, 96, 50).tolist(), *(rng.integers(0, 96, n).tolist() for n in (3, 1300))]
-    there = engine(model, True, max_batched_tokens=budget)
+    there: Any = engine(model, True, max_batched_tokens=budget)
     assert not there.stacked
+    if compiled:
+        there.layers = None
+        compile_layers(model)
     for _ in range(2):  # the second time prefixes are known
         for prompt, made in zip(prompts, run(there, prompts, seed=3, max_tokens=24), strict=True):
             ids = torch.tensor([*prompt, *made.ids]).cuda()
             packed = pack([build_tree([0], [ids.cpu().numpy()])], [np.arange(len(ids)) >= len(prompt)], [0]).to("cuda")
             with torch.no_grad():
-                expected, _ = logprobs_and_entropy(model, packed)
+                expected, _ = logprobs_and_entropy(plain, packed)
             torch.testing.assert_close(torch.tensor(made.logprobs), expected.float().cpu(), atol=0.05, rtol=0)
 
 
