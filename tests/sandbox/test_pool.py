@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -204,6 +205,34 @@ def test_unsafe_still_has_limits_and_the_second_wall(monkeypatch: pytest.MonkeyP
     asyncio.run(go())
     assert "sleep 60.125" not in subprocess.run(["ps", "ax"], capture_output=True, text=True, check=True).stdout
     made.close()
+
+
+def test_unsafe_sessions_leave_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the one that holds a session's state, which stands still between calls, nor what a call has started."""
+    monkeypatch.setattr(box, "methods", lambda _: [])
+    made = Pool(limits(allow_unsafe=True))
+    made.start()
+
+    async def one(cut: bool) -> int:
+        async with made.session() as session:
+            pid = int((await session.python("import os\nos.getpid()")).value)
+            if cut:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(session.command("sleep 61.125 & sleep 61.125"), 0.15)
+            return pid
+
+    async def go() -> list[int]:
+        return [pid for _ in range(5) for pid in await asyncio.gather(*(one(i % 2 == 0) for i in range(4)))]
+
+    pids = asyncio.run(go())
+    until = time.monotonic() + 5
+    left = lambda: subprocess.run(["ps", "ax", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    try:
+        while (now := left()) and ("sleep 61.125" in now or any(f" {p} " in f" {now}" for p in pids)):
+            assert time.monotonic() < until, now
+            time.sleep(0.05)
+    finally:
+        made.close()
 
 
 @pytest.mark.parametrize("method", ["namespaces", "bubblewrap"])

@@ -225,6 +225,7 @@ class Keeper:
 
     def _become(self, stdin: int, out: int, err: int, seconds: float | None, keep: tuple[int, ...]) -> None:
         """In a new child: its standard streams, its own limits, and nothing else of the keeper's."""
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # where the keeper is not process 1
         os.setsid()
         for number, fd in enumerate((stdin, out, err)):
             os.dup2(fd, number)

@@ -92,7 +92,7 @@ def _start(sock: socket.socket, plan: dict[str, Any], nested: bool, shut: list[i
 
 def _serve(host: socket.socket, plan: dict[str, Any], nested: bool) -> None:
     """Fork a session for every socket that comes, end one when told to, and bury the dead."""
-    sessions: dict[int, int] = {}  # number → a descriptor of its keeper, which unlike a number is never used again
+    sessions: dict[int, tuple[int, int]] = {}  # number → its keeper, and a descriptor of it, which is never used again
     waker, wake = socket.socketpair()
     waker.setblocking(False)
     wake.setblocking(False)
@@ -109,15 +109,20 @@ def _serve(host: socket.socket, plan: dict[str, Any], nested: bool) -> None:
             number = json.loads(data)["session"]
             if fds:
                 with socket.socket(fileno=fds[0]) as sock:
-                    shut = [host.fileno(), waker.fileno(), wake.fileno(), *sessions.values()]
+                    shut = [host.fileno(), waker.fileno(), wake.fileno(), *(fd for _, fd in sessions.values())]
                     with contextlib.suppress(OSError):  # then the socket closes, and the host sees it
-                        sessions[number] = os.pidfd_open(_start(sock, plan, nested, shut))
+                        pid = _start(sock, plan, nested, shut)
+                        sessions[number] = pid, os.pidfd_open(pid)
             elif number in sessions:
-                _end(sessions.pop(number))
+                _end(*sessions.pop(number), nested)
         usage.reap()
 
 
-def _end(keeper: int) -> None:
+def _end(pid: int, keeper: int, nested: bool) -> None:
+    """End a session; without a namespace of its own, what runs below its keeper does not end with it."""
+    alive = not select.select([keeper], [], [], 0)[0]
+    if alive and not nested:
+        usage.end_all(pid)
     with contextlib.suppress(OSError):  # it may be gone already
         signal.pidfd_send_signal(keeper, signal.SIGKILL)
     os.close(keeper)
