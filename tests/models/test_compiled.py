@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounterWithBackend
+from torch import Tensor
 
 from recollect.algos import packed
 from recollect.algos.batch import Batch
@@ -20,6 +19,7 @@ from recollect.train import checkpoint, learner, recompute, setup
 from recollect.train.learner import Learner
 from recollect.train.setup import build, build_critic
 from tests.algos.test_loss_invariance import samples
+from tests.compiling import compiling_lightly
 from tests.conftest import make_pair
 from tests.train.test_critic import config, targets
 
@@ -27,12 +27,11 @@ from tests.train.test_critic import config, targets
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """How many graphs were compiled, by a compiler that runs them as they are; nothing is replaced as on a CPU."""
-    counter, whole = CompileCounterWithBackend("aot_eager"), nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda self, **more: whole(self, backend=counter, **more))
+    count = compiling_lightly(monkeypatch)
     monkeypatch.setattr(learner, "replace_modules", lambda model: None)
     monkeypatch.setattr(packed, "able", lambda *given: False)
     torch._dynamo.reset()
-    yield lambda: counter.frame_count
+    yield count
     torch._dynamo.reset()
 
 

@@ -32,9 +32,10 @@ from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache
 from recollect.policies.engine.state import RowState
 from recollect.types import Completion, Sampling
+from tests.compiling import compiling_lightly
 from tests.policies.test_engine import CASES, ids, run
 from tests.policies.test_layers import make
-from tests.policies.test_prompts import attend_plainly, compiling_lightly
+from tests.policies.test_prompts import attend_plainly
 
 EXACT = {"atol": 2e-4, "rtol": 0}
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 32}
@@ -321,7 +322,7 @@ def test_nothing_is_sampled_while_prompts_are_read(model: Any) -> None:
 
 def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a model is too wide for our kernels, prompts and rows go through the library's layers, compiled."""
-    compiling_lightly(monkeypatch)
+    graphs = compiling_lightly(monkeypatch)
     compiled = make("Qwen2", **SMALL)
     there = Interpreted(compiled, decode=str, max_batched_tokens=64)
     there.layers = None
@@ -329,6 +330,7 @@ def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyP
     asked = [ids(1, 150), *(ids(2, 60) + ids(9 + i, 7) for i in range(3)), ids(4, 3)]
     for _ in range(2):
         check(make("Qwen2", **SMALL), asked, run(there, asked, temperature=0.0, max_tokens=5))
+    assert graphs() > 0
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_rows_see_their_prefix_and_their_own(
 ) -> None:
     for module in (kernels, share):
         monkeypatch.setattr(module, "PROGRAMS", programs)
-    monkeypatch.setattr(share, "TILES", (tile,))
+    monkeypatch.setattr(share, "TILES", {tile: share.TILES[tile]})
     torch.manual_seed(0)
     rows, heads = len(OWN), KV * GROUP
     made = lambda *shape: torch.randn(*shape, device=DEVICE)

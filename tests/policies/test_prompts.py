@@ -21,6 +21,7 @@ from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Cache, Stack
 from recollect.types import Sampling
+from tests.compiling import compiling_lightly
 from tests.conftest import make_pair
 from tests.policies.test_engine import CASES, ids, reference_ids, reference_logprobs, run
 
@@ -94,7 +95,7 @@ class FlatEngine(Engine):
             return []
         part = PlainPrompts(self.cache, len(self.state.requests), joining, reading)
         tokens = [*(r.suffix for r in joining), *part.tokens()]
-        return [(part, tokens, [*(np.arange(r.shared, len(r.prompt)) for r in joining), *part.positions()])]
+        return [(part, tokens, [*(r.positions for r in joining), *part.positions()])]
 
 
 @pytest.fixture(autouse=True)
@@ -145,21 +146,16 @@ def test_a_row_waits_where_its_end_does_not_fit_the_step() -> None:
 def test_compiled_layers_read_beginnings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the last layer gives for tokens that nobody reads may not be its queries: operators must not do so."""
     plain, ours = make_pair("Qwen2")
-    compiling_lightly(monkeypatch)
+    graphs = compiling_lightly(monkeypatch)
+    for name in ("focus", "replace_modules"):  # as on a CPU
+        monkeypatch.setattr(plain_engine, name, lambda model: None)
+    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
     engine = FlatEngine(ours, max_batched_tokens=100)
     compile_layers(ours)
     (done,) = run(engine, [ids(1, 250)], temperature=0.0, max_tokens=3)
+    assert graphs() > 0
     assert engine.passes[0] == (0, 1)
     assert list(done.ids) == reference_ids(plain, ids(1, 250))[:3]
-
-
-def compiling_lightly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers go through the compiler, which runs what it found as it is; nothing is replaced as on a CPU."""
-    whole = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **more: whole(self, backend="aot_eager", **more))
-    for name in ("focus", "replace_modules"):
-        monkeypatch.setattr(plain_engine, name, lambda model: None)
-    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
 
 
 def test_places_are_where_keys_and_values_lie() -> None:

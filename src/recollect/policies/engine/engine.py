@@ -142,9 +142,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True while a request waits or decodes (requests that nobody awaits any more do not count)."""
-        done = [request for request, _ in self._done]
-        return any(not r.abandoned for r in self.scheduler.waiting + self.state.requests + done)
+        """True while somebody waits for a completion."""
+        return any(not r.abandoned for r in self._open)
 
     @property
     def stacked(self) -> bool:
@@ -193,7 +192,10 @@ class Engine:
         self.stats.peak_rows = max(self.stats.peak_rows, len(self.state.requests))
 
     def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]], decoding: int) -> Tensor:
-        """Logits of the next token of the rows that decode (all of them, or none), then of those that join now."""
+        """Logits of the next token of the rows that decode (all of them, or none), then of those that join now.
+
+        Rows whose prompts are held have none yet.
+        """
         state, there = self.state, len(self.state.requests)
         tokens: list[np.ndarray] = []
         positions: list[np.ndarray] = []
@@ -219,7 +221,8 @@ class Engine:
         for request in joining:
             state.add(request)
             self._rows_changed = True
-        ends = np.concatenate([np.arange(decoding), decoding + np.cumsum([len(r.suffix) for r in joining]) - 1])
+        sampled = [] if self.held else joining  # from the ends of their prompts
+        ends = np.concatenate([np.arange(decoding), decoding + np.cumsum([len(r.suffix) for r in sampled]) - 1])
         logits = self._model(np.concatenate(tokens), np.concatenate(positions), ends, parts)
         for prefix, count in reading:
             prefix.done += count
@@ -242,8 +245,7 @@ class Engine:
         """What is read of prompts: first the ends of those that join, then beginnings of others."""
         found: list[Reading] = []
         if joining:
-            places = [np.arange(r.shared, r.shared + len(r.suffix)) for r in joining]
-            found.append((self._joining(joining), [r.suffix for r in joining], places))
+            found.append((self._joining(joining), [r.suffix for r in joining], [r.positions for r in joining]))
         for batch in self._reading(reading):
             found.append((batch, batch.tokens(), batch.positions()))
         return found

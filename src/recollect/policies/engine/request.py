@@ -32,6 +32,11 @@ class Request:
         return self.prompt[self.shared : len(self.prompt) - self.held]
 
     @property
+    def positions(self) -> np.ndarray:
+        """Where that part is."""
+        return np.arange(self.shared, self.shared + len(self.suffix))
+
+    @property
     def ready(self) -> bool:
         """True when all that it shares has been computed."""
         return self.prefix is None or self.prefix.done >= self.shared

@@ -159,12 +159,11 @@ class CudaEngine(Engine):
             return super()._prompts(joining, reading)
         part = Prompts(self.cache, len(self.state.requests), joining, reading)
         tokens = [*(r.suffix for r in joining), *part.tokens()]
-        return [(part, tokens, [*(np.arange(r.shared, r.shared + len(r.suffix)) for r in joining), *part.positions()])]
+        return [(part, tokens, [*(r.positions for r in joining), *part.positions()])]
 
     def _model(
         self, tokens: np.ndarray, positions: np.ndarray, keep: np.ndarray, parts: list[tuple[Part, int]]
     ) -> Tensor:
-        keep = np.zeros(0, np.int64)  # nothing is sampled from what is read
         if self.layers is None:
             return super()._model(tokens, positions, keep, parts)
         part = parts[0][0]
@@ -173,7 +172,7 @@ class CudaEngine(Engine):
             self._seen_reads[size] += 1
             if self._seen_reads[size] >= READ_GRAPH_FROM:
                 return self._read(size, part, tokens, positions)
-        plan = StepPlan(parts, self.cache.layers, self._tensor(keep))
+        plan = StepPlan(parts, self.cache.layers, self._tensor(keep.astype(np.int64)))
         return self.layers.read(self._tensor(tokens), self._tensor(positions), plan)
 
     def _read(self, size: tuple[int, int], part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> Tensor:

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from recollect.models.attention import Scoring
-from recollect.policies.engine.cuda.share import PROGRAMS, most_parts
+from recollect.policies.engine.cuda.share import LARGE_TILE, PROGRAMS, TILES, most_parts
 
 
 @triton.jit
@@ -247,8 +247,6 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 OWN_PARTS, OWN_MERGED = 16, 256  # programs, at most, that a row's tokens are split over; numbers merged at a time
 OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
 JOINT_PARTS, JOINT_MERGED, JOINT_TILE = 32, 2048, (64, 4, 3)  # the same where a prefix comes before them
-SHARED_TILES = {16: (128, 4, 3), 64: (64, 4, 3)}  # the same for a prefix, by how many queries a program takes …
-LARGE_TILE = (64, 8, 3)  # … and where one row alone has more
 SPARE = 8192  # bytes of shared memory that are left for what a compiler keeps there
 
 
@@ -321,7 +319,7 @@ def decode(
     weights = torch.empty(rows, heads, every, device=q.device, dtype=torch.float32)
     bases, rooms = (prefixes.bases, prefixes.rooms) if prefixes is not None else (None, None)
     if together is not None:
-        keys_each, *some = _fitting(SHARED_TILES.get(together.tile, LARGE_TILE), together.tile, width, q)
+        keys_each, *some = _fitting(TILES.get(together.tile, LARGE_TILE), together.tile, width, q)
         _shared[(len(together.pieces), kv)](
             q, bases, rooms, together.readers, together.pieces, own, shared, partial, weights, *limits,
             q.stride(0), q.stride(1), heads, kv, layer, own_parts, every,

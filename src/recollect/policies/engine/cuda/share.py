@@ -15,7 +15,8 @@ STEP = 64  # a piece has a multiple of so many tokens
 MOST_PARTS = 32  # of a prefix …
 MOST_PARTIAL = 4096  # … and of all rows together: each leaves an output to be merged
 LOADING = 64  # queries whose arithmetic takes about as long as what a piece does whatever the number of its queries
-TILES = (16, 64)  # queries that a program can take
+TILES = {16: (128, 4, 3), 64: (64, 4, 3)}  # queries that a program can take → keys at a time, warps and stages …
+LARGE_TILE = (64, 8, 3)  # … and where one row alone has more
 
 
 @dataclass(frozen=True)
