@@ -55,7 +55,7 @@ $(TRITON)/.installed: $(STAMP)
 
 test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
 	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/policies/test_layers.py \
-		tests/policies/test_kernels.py tests/policies/test_interpreted.py
+		tests/policies/test_kernels.py tests/policies/test_interpreted.py tests/train/test_logits.py
 
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'

@@ -9,6 +9,7 @@ from recollect.algos.batch import Batch
 from recollect.algos.packed import Packed
 from recollect.config import Optim
 from recollect.models.attention import register
+from recollect.train import forward
 from recollect.train.forward import check_head, logprobs_and_entropy, predict, statistics
 from recollect.train.learner import Learner
 from recollect.types import BadInput
@@ -83,6 +84,23 @@ def test_the_learner_measures_the_divergence_that_it_trains_on() -> None:
     assert (measured > 0).all()
     learner.model.load_state_dict(other.state_dict())
     assert learner.divergence(packs, batch.entries, reference).abs().max() < 1e-5
+
+
+def test_logits_are_kept_where_memory_is_ample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: all at once while half the free memory holds them twice, else pieces; float32 never."""
+    hidden = torch.randn(50, 8, dtype=torch.bfloat16, requires_grad=True)
+    policy = forward.Prediction(hidden, torch.nn.Linear(8, 1000, False, dtype=torch.bfloat16), None)
+    monkeypatch.setattr(forward, "CHUNK_LOGITS", {"cpu": 7000})
+    assert policy.at_once(1000) == 7  # there is no such pass on a CPU
+    monkeypatch.setattr(forward, "_kernel", lambda device: forward._figures)
+    monkeypatch.setattr(forward, "free_bytes", lambda device: 2 * 2 * 2 * 50 * 1000)
+    assert policy.at_once(1000) == 50
+    assert policy.at_once(1000, models=2) == 3
+    assert policy._replace(softcap=30.0).at_once(1000) == policy._replace(hidden=hidden.float()).at_once(1000) == 7
+    with torch.no_grad():
+        assert policy.at_once(1000) == 7
+    monkeypatch.setattr(forward, "free_bytes", lambda device: 2 * 2 * 2 * 50 * 1000 - 1)
+    assert policy.at_once(1000) == 7
 
 
 @pytest.mark.parametrize("kind", ["Qwen3", "Gemma2"])

@@ -15,9 +15,11 @@ from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
 from recollect.models.attention import using
 from recollect.models.native.blocks import able, figures
+from recollect.train.memory import free_bytes
 from recollect.types import BadInput
 
-CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits computed at a time
+CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits computed at a time where they do not all fit
+FITTING = 1 / 2  # of a GPU's free memory that all logits may take, their gradients included
 LARGE = 8192  # ids of a vocabulary whose logits are worth a compiled function
 
 
@@ -42,8 +44,17 @@ class Prediction(NamedTuple):
         return _scaled(self.head(hidden), self.softcap, temperature)
 
     def at_once(self, vocabulary: int, models: int = 1) -> int:
-        """Targets whose logits, of so many models, are computed at a time."""
-        return max(1, CHUNK_LOGITS[self.hidden.device.type] // models // vocabulary)
+        """Targets whose logits, of so many models, are computed at a time.
+
+        In training these are all of them where one pass reads them in half precision and memory is ample: nothing is
+        recomputed then.
+        """
+        device, size = self.hidden.device, self.hidden.element_size()
+        if torch.is_grad_enabled() and models == 1 and size == 2 and self.softcap is None and _kernel(device.type):
+            needed = 2 * size * len(self.hidden) * vocabulary
+            if needed <= FITTING * free_bytes(device):
+                return max(1, len(self.hidden))
+        return max(1, CHUNK_LOGITS[device.type] // models // vocabulary)
 
 
 class Statistics(NamedTuple):
@@ -91,6 +102,18 @@ def _figures(
 
 
 @cache
+def _kernel(device: str) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """Log-probability and entropy in one pass over logits, where there is triton for it."""
+    if device != "cuda":
+        return None
+    try:
+        from recollect.train.logits import figures as found
+    except ImportError:
+        return None
+    return found
+
+
+@cache
 def _fused() -> Callable[..., Any]:
     """The same compiled: a few passes over the logits instead of a dozen."""
     return torch.compile(_figures, dynamic=True)
@@ -108,8 +131,10 @@ def _piece(
     if reference is not None and other is not None:
         with torch.no_grad():
             expected, softcap = reference.head(other), reference.softcap
-    if expected is None and policy.softcap is None and able(raw):
-        return Statistics(*figures(raw, targets, temperature), None)
+    if expected is None and policy.softcap is None:
+        one_pass = figures if able(raw) else _kernel(raw.device.type)
+        if one_pass is not None:
+            return Statistics(*one_pass(raw, targets, temperature), None)
     found = _fused() if raw.is_cuda and raw.shape[-1] >= LARGE else _figures
     return Statistics(*found(raw, expected, targets, (policy.softcap, softcap), temperature))
 
@@ -145,7 +170,8 @@ def statistics(
 ) -> Statistics:
     """Log-probability, entropy and, with a reference's prediction, exact divergence from it, of every target.
 
-    The heads run over a few thousand targets at a time; with gradients each piece is recomputed in the backward pass.
+    The heads run over a few thousand targets at a time, and with gradients each piece is recomputed in the backward
+    pass, unless memory holds the logits of all.
     The reference gets no gradient.
     """
     policy = predict(model, packed)
