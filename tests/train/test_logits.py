@@ -72,7 +72,8 @@ def test_rows_of_a_wider_matrix_and_no_rows_at_all() -> None:
     assert none.grad.shape == (0, 40)
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="no GPU")
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 def test_pieces_give_what_the_whole_gives() -> None:
     """Logits that are kept, and those that are computed again, in half precision."""
     torch.manual_seed(0)
