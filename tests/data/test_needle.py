@@ -147,6 +147,20 @@ def test_similar_names_are_one_syllable_away(split: Any) -> None:
         assert set(near) == {n for n in names(split) if (n[:2] == name[:2]) != (n[2:] == name[2:])}
 
 
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_values_to_repeat_often_begin_alike_and_are_their_names(split: Any) -> None:
+    """By chance six values begin alike once in 10⁵; here half of the sections do, with any digit."""
+    alike: list[str] = []
+    made = list(islice(skill_stream(0, NeedleShape(facts_per_chunk=6), PolicyMix(), split, recall=1.0), 400))
+    for example in made:
+        facts = facts_of(example.chunk or "")
+        assert sorted(facts_of(example.response)) == sorted(facts)
+        first = {value[0] for _, _, value in facts}
+        alike += first if len(first) == 1 else []
+    assert 0.4 < len(alike) / len(made) < 0.6
+    assert set(alike) == set("0123456789")
+
+
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("layout", ["chunk_first", "memory_first"])
 @pytest.mark.parametrize("style", ["plain", "instruct"])

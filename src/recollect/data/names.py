@@ -37,6 +37,12 @@ def values(split: Split) -> tuple[str, ...]:
 
 
 @cache
+def similar_values(value: str, split: Split) -> tuple[str, ...]:
+    """The values of a set that begin with the same digit."""
+    return tuple(v for v in values(split) if v[0] == value[0])
+
+
+@cache
 def numbers(split: Split, digits: int) -> tuple[int, ...]:
     """All numbers of one set with so many digits."""
     return tuple(n for n in range(10 ** (digits - 1), 10**digits) if split_of(str(n)) == split)

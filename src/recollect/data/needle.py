@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from recollect.config import Config
-from recollect.data.names import Split, names, similar_names, values
+from recollect.data.names import Split, names, similar_names, similar_values, values
 from recollect.types import Task
 
 NOTHING = "none"  # what an empty memory says
@@ -175,10 +175,16 @@ def _skill(rng: random.Random, shape: NeedleShape, mix: PolicyMix, split: Split)
 
 
 def _recall(rng: random.Random, count: int, split: Split) -> Demonstration:
-    """Repeat a section's facts in another order: a look-up per fact, so a model learns to look up much sooner."""
+    """Repeat a section's facts in another order: a look-up per fact, so a model learns to look up much sooner.
+
+    Half of the sections have values with the same first digit. Otherwise a model may learn to copy what follows that
+    digit, wherever it is, instead of the value that belongs to the name.
+    """
     first = rng.choice(names(split))
     pool = similar_names(first, split) if rng.random() < 0.5 else names(split)
-    facts = [holds(name, rng.choice(values(split))) for name in rng.sample(pool, count)]
+    every = values(split)
+    close = similar_values(rng.choice(every), split) if rng.random() < 0.5 else every
+    facts = [holds(name, rng.choice(close)) for name in rng.sample(pool, count)]
     return Demonstration("Write what matters", " ".join(facts), NOTHING, " " + " ".join(rng.sample(facts, len(facts))))
 
 
