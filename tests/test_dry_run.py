@@ -137,13 +137,26 @@ REFUSED = {
     "trainer.default_local_dir=rows.json": "is a file",
     "trainer.default_local_dir=rows.json/below": "cannot be written",
     "trainer.resume_mode=resume_path trainer.resume_from_path=gone": "there is no checkpoint",
+    "sft.data=nosuch sft.steps=3": "sft.data=nosuch: known are expert",
+    "sft.data=expert sft.steps=3": "sft.data=expert plays made-up documents only",
+    "agent.reward_name=length_penalty(limit=abc)": "limit is a whole number",
+    "agent.reward_name=trajectory(domain=math,weights=my.yaml)": "my.yaml",
+    "agent.reward_name=own.py:itself": "the accepted answers are in `golden_answers`",
+    "agent.reward_name=own.py:more": "agent.reward_name: the reward wants depth; there are question, context",
+    "agent.agent_type=own.py:plain": "agent.agent_type=own.py:plain is not async: write it as `async def plain(",
 }
+OWN = """
+def itself(answer, final_response): return 1.0
+def more(answer, depth): return 1.0
+def plain(task, session, cfg): return "x"
+"""
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_missing_is_named(text: str, rows: Path) -> None:
     from recollect.models.tiny import TINY
 
+    (rows / "own.py").write_text(OWN)
     (rows / "bare").mkdir()
     (rows / "bare" / "config.json").write_bytes((TINY / "config.json").read_bytes())
     with pytest.raises(BadInput) as caught:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import torch
 
-from recollect.agents import AGENTS
+from recollect.agents import find_agent
 from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.check import TOOL_AGENTS, TOOLS
 from recollect.config import Config
@@ -28,10 +28,12 @@ from recollect.policies.endpoint import Endpoint
 from recollect.predict import Need, Tokens, memory, tokens
 from recollect.retrieval.corpus import MADE_UP, files_of
 from recollect.rewards import find_reward
+from recollect.rewards.call import check_names
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
 from recollect.train.device import pick_device
 from recollect.train.setup import check_window
+from recollect.train.sft.sources import check_source
 from recollect.train.validate import check_best_metric
 from recollect.types import BadInput, Task
 
@@ -54,6 +56,9 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _searched(cfg)
     _fixed(cfg)
     tasks = [*stream.take(0), *stream.rows]
+    check_names(find_reward(cfg.agent.reward_name, cfg), [*tasks, *val])
+    if cfg.sft.steps > 0 and not cfg.data.offline_files:
+        check_source(cfg)
     renderer = _model(cfg, [*tasks, *val])
     made = tokens(cfg, tasks, renderer)
     needs = memory(cfg, made)
@@ -63,12 +68,11 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
 
 
 def _names(cfg: Config) -> None:
-    """Agent, tools and reward by name, as a run would find them."""
+    """Agent, parser and tools by name, as a run would find them."""
     agent = cfg.agent
-    find(agent.agent_type, AGENTS, "agent.agent_type")
+    find_agent(agent.agent_type)
     if agent.tool_parser is not None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
-    find_reward(agent.reward_name)
     for tool in agent.tools:
         if tool not in TOOLS and not tool.startswith("mcp:"):
             find(tool, {}, "agent.tools")

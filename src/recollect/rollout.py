@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from recollect.agents import AGENTS
+from recollect.agents import find_agent
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.domains.registry import tools_of
@@ -39,7 +39,7 @@ class Collector:
         self, cfg: Config, roles: Mapping[str, Binding], on_done: Callable[[Trajectory], None] | None = None
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
-        self.agent: AgentLoop = find(cfg.agent.agent_type, AGENTS, "agent.agent_type")
+        self.agent: AgentLoop = find_agent(cfg.agent.agent_type)
         self.reward: Reward = find_reward(cfg.agent.reward_name, cfg)
         self.builtin_reward = marks_of(self.reward).inline
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done

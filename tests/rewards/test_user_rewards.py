@@ -12,7 +12,8 @@ import pytest
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.rewards.call import as_score
+from recollect.rewards import find_reward
+from recollect.rewards.call import as_score, check_names
 from recollect.rollout import Collector
 from recollect.run import trajectory_rows
 from recollect.session import Binding
@@ -116,3 +117,44 @@ def test_scores_are_plain_numbers(tmp_path: Path) -> None:
     score = as_score(Score(1.0, {"format": np.float32(0.5)}))  # type: ignore[dict-item]
     row = next(iter(trajectory_rows([Group(Task("t", "q"), [Trajectory("t", 0, score=score)])])))
     assert json.loads(json.dumps(row))["parts"] == {"format": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("length_penalty(limit=abc)", r"length_penalty\(limit=abc\): limit is a whole number"),
+        ("length_penalty(limit=1.5)", "limit is a whole number"),
+        ("tool_use(waste=true)", "waste is a number"),
+        ("code_reward(partial=2)", "partial is true or false"),
+        ("trajectory(domain=foo)", r"trajectory\(domain=foo\): the domain foo is unknown; known: mhqa"),
+        ("trajectory(domain=math,weights=my.yaml)", r"weights=my.yaml\): .*my.yaml"),
+        ("qa_em*0.5+trajectory(weights=7)", "weights is a text"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_by_name(name: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        find_reward(name)
+
+
+def test_options_that_work_are_taken() -> None:
+    for name in (
+        "length_penalty(limit=512)",
+        "tool_use(waste=1)",
+        "code_reward(partial=false)",
+        "trajectory(domain=math)",
+    ):
+        find_reward(name)
+
+
+def test_a_reward_that_asks_for_what_no_task_has_is_refused(user_file: Path) -> None:
+    tasks = [Task("a", "q"), Task("b", "q", fields={"level": 3})]
+    for name in (f"{user_file}:wants_more", f"qa_em*0.5+{user_file}:wants_more"):
+        with pytest.raises(BadInput, match=r"agent\.reward_name: the reward wants nowhere; there are .*level"):
+            check_names(find_reward(name), tasks)
+    check_names(find_reward(f"{user_file}:by_name"), tasks)  # one row may have what others lack
+
+
+def test_an_answer_compared_with_itself_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text("def f(answer, final_response):\n    return answer in final_response\n")
+    with pytest.raises(BadInput, match=r"agent\.reward_name=.*r\.py:f compares .*golden_answers"):
+        find_reward(f"{tmp_path / 'r.py'}:f")

@@ -156,6 +156,8 @@ def test_val_only_leaves_the_run_alone(tmp_path: Path, small_model: Path) -> Non
         (["trainer.logger=[console,wandbb]"], "wandbb is unknown; known: console, jsonl, tensorboard"),
         (["trainer.resume_mode=resume_path"], "needs trainer.resume_from_path"),
         (["trainer.resume_mode=resume_path", "trainer.resume_from_path=nowhere"], "no such folder"),
+        (["sft.data=nosuch", "sft.steps=1"], "sft.data=nosuch: known are expert"),
+        (["agent.reward_name=trajectory(domain=foo)"], "the domain foo is unknown"),
     ],
 )
 def test_refused(settings: list[str], message: str, tmp_path: Path, small_model: Path) -> None:

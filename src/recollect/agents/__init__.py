@@ -1,5 +1,9 @@
 """Agent loops: plain async functions of a task and a session."""
 
+from collections.abc import Callable
+from inspect import iscoroutinefunction, unwrap
+from typing import Any
+
 from recollect.agents.baselines import concat, rag
 from recollect.agents.chat import chat
 from recollect.agents.code import code
@@ -9,6 +13,8 @@ from recollect.agents.react import react
 from recollect.agents.recurrent import recurrent
 from recollect.agents.search_r1 import search_r1
 from recollect.agents.tool_memory import tool_memory
+from recollect.plugins import find
+from recollect.types import BadInput
 
 AGENTS = {
     "recurrent": recurrent,
@@ -23,3 +29,12 @@ AGENTS = {
     "concat": concat,
     "rag": rag,
 }
+
+
+def find_agent(name: str) -> Callable[..., Any]:
+    """The agent behind ``agent.agent_type``; one that cannot be awaited is refused."""
+    found = find(name, AGENTS, "agent.agent_type")
+    if not any(iscoroutinefunction(f) for f in (found, unwrap(found), getattr(found, "__call__", None))):  # noqa: B004
+        own = name.rpartition(":")[2]
+        raise BadInput(f"agent.agent_type={name} is not async: write it as `async def {own}(task, session, cfg)`")
+    return found

@@ -10,8 +10,9 @@ from numbers import Real
 from typing import Any
 
 from recollect.offload import in_thread
+from recollect.rewards.options import refuse_itself
 from recollect.rewards.registry import marks_of
-from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
+from recollect.types import BadInput, Failure, Group, Reward, Score, Task, Trajectory
 
 
 def known_names(task: Task, trajectory: Trajectory) -> dict[str, Any]:
@@ -41,6 +42,19 @@ def batch_arguments(reward: Reward, tasks: Sequence[Task], trajectories: Sequenc
     return _choose(reward, {**lists, "tasks": list(tasks), "trajectories": list(trajectories)})
 
 
+def check_names(reward: Reward, tasks: Sequence[Task]) -> None:
+    """Refuse a reward that asks for a name that no task has, before anything runs. A sum is looked at part by part."""
+    found = Task("", "", fields={name: None for task in tasks for name in task.fields})
+    for part in [part for _, _, part in getattr(reward, "parts", ())] or [reward]:
+        try:
+            if marks_of(part).level == "trajectory":
+                arguments(part, found, Trajectory("", 0))
+            else:
+                batch_arguments(part, [found], [Trajectory("", 0)])
+        except ValueError as error:
+            raise BadInput(f"agent.reward_name: {error}") from None
+
+
 def _choose(reward: Reward, known: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(reward).parameters
     wanted = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
@@ -49,11 +63,7 @@ def _choose(reward: Reward, known: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the reward wants {missing[0]}; there are {', '.join(known)}")
     if len(wanted) < len(parameters) and any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return dict(known)
-    if {"answer", "final_response"} <= wanted.keys() and not wanted.keys() - {"answer", "final_response", "trajectory"}:
-        raise ValueError(
-            "the reward compares `answer`, which is the agent's answer, with `final_response`, which the agent said "
-            "too; the accepted answers are in `golden_answers`"
-        )
+    refuse_itself(reward, "the reward")
     return {name: known[name] for name in wanted if name in known and not _is_option(reward, name)}
 
 

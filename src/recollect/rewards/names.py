@@ -21,6 +21,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards.call import call, call_batch
+from recollect.rewards.options import check_options, refuse_itself
 from recollect.rewards.registry import REWARDS, Level, Marks, marks_of
 from recollect.types import BadInput, Reward, Score, Task, Trajectory
 
@@ -106,6 +107,7 @@ def find_reward(text: str, cfg: Config | None = None) -> Reward:
 def _function(term: Term, cfg: Config) -> Reward:
     function = find(term.name, REWARDS, KEY)
     taken = signature(function).parameters
+    refuse_itself(function, f"{KEY}={term.name}")
     settings = {"config": cfg} if "config" in taken and taken["config"].annotation in (Config, "Config") else {}
     if not term.options and not settings:
         return function
@@ -113,6 +115,7 @@ def _function(term: Term, cfg: Config) -> Reward:
         if name not in taken or taken[name].default is taken[name].empty:
             known = [n for n, p in taken.items() if p.default is not p.empty]
             raise BadInput(f"{KEY}: {term.name} has no option {name}; it has {', '.join(known) or 'none'}")
+    check_options(function, dict(term.options), f"{KEY}: {term.name}")
     bound = partial(function, **settings, **dict(term.options))
     bound.__reward__ = marks_of(function)  # type: ignore[attr-defined]
     return bound

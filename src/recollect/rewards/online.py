@@ -7,10 +7,17 @@ from typing import Any
 from recollect.domains import DOMAIN_NAMES
 from recollect.rewards.calculator import calculator
 from recollect.rewards.registry import reward
-from recollect.types import Task, Trajectory
+from recollect.types import BadInput, Task, Trajectory
 
 
-@reward("trajectory", inline=True)
+def _check(domain: str = "", weights: str = "") -> None:
+    """The domain must be one, and the file of weights must be there and sound."""
+    if domain and domain not in DOMAIN_NAMES:
+        raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAIN_NAMES)}")
+    calculator(weights or None)
+
+
+@reward("trajectory", inline=True, check=_check)
 def trajectory_reward(
     answer: str, task: Task, trajectory: Trajectory, domain: str = "", weights: str = ""
 ) -> dict[str, float]:

@@ -20,15 +20,28 @@ class Marks:
     level: Level = "trajectory"  # for each trajectory, once for a task's trajectories, or once for all of a step
     inline: bool = False  # quick and sure to end: called in the event loop and not in a thread
     gold: bool = False  # useless without an accepted answer, so data without one is refused
+    check: Callable[..., None] | None = None  # given its options before a run, refuses values that cannot work
 
 
 @overload
 def reward(given: F) -> F: ...
 @overload
 def reward(
-    given: str | None = None, *, level: Level | None = None, inline: bool = False, gold: bool = False
+    given: str | None = None,
+    *,
+    level: Level | None = None,
+    inline: bool = False,
+    gold: bool = False,
+    check: Callable[..., None] | None = None,
 ) -> Callable[[F], F]: ...
-def reward(given: Any = None, *, level: Level | None = None, inline: bool = False, gold: bool = False) -> Any:
+def reward(
+    given: Any = None,
+    *,
+    level: Level | None = None,
+    inline: bool = False,
+    gold: bool = False,
+    check: Callable[..., None] | None = None,
+) -> Any:
     """Register a function as a reward, under its own name or the one given: ``@reward`` or ``@reward("name")``.
 
     It returns the function itself. Functions that are named as ``module:function`` need no decorator.
@@ -39,7 +52,7 @@ def reward(given: Any = None, *, level: Level | None = None, inline: bool = Fals
         there = REWARDS.get(name)
         if there is not None and there.__module__.startswith("recollect.") and there.__module__ != function.__module__:
             raise ValueError(f"a reward that comes with recollect is called {name} already; give yours another name")
-        function.__reward__ = Marks(level or _level_of(function), inline, gold)  # type: ignore[attr-defined]
+        function.__reward__ = Marks(level or _level_of(function), inline, gold, check)  # type: ignore[attr-defined]
         REWARDS[name] = function
         return function
 

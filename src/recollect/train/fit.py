@@ -14,6 +14,8 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
 from recollect.policies.endpoint import EndpointGone
+from recollect.rewards import find_reward
+from recollect.rewards.call import check_names
 from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.track import trackers_of
@@ -30,6 +32,7 @@ from recollect.train.resume import BACK, keeps_first, named_start, needs_referen
 from recollect.train.rl import Progress, Reinforce
 from recollect.train.setup import Parts, build, build_critic
 from recollect.train.sft import Supervised
+from recollect.train.sft.sources import check_source
 from recollect.train.validate import check_best_metric, final_evaluation, judge, keep_best, validate
 from recollect.types import BadInput
 
@@ -56,6 +59,7 @@ class Fit:
         self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         longest = max(questions, key=len, default="")
+        self._check(stream)
         parts = build(cfg, actor.optim, self.updates, longest)
         if offline is not None:
             check_ids(offline, parts.learner.model.config.vocab_size)
@@ -65,6 +69,15 @@ class Fit:
         except BaseException:
             self.cast.close()
             raise
+
+    def _check(self, stream: TaskStream | OfflineStream) -> None:
+        """Refuse what would fail in the middle: a reward that asks for what no task has, nothing to imitate."""
+        played = [] if self.offline is not None else [*stream.take(0), *stream.rows]
+        if tasks := [*played, *self.val_tasks]:
+            check_names(find_reward(self.cfg.agent.reward_name, self.cfg), tasks)
+        begun = checkpoint.names(Run.of(self.cfg).path / "checkpoints", "step")  # what was imitated may be gone by now
+        if self.cfg.sft.steps > 0 and self.offline is None and not begun:
+            check_source(self.cfg)
 
     def _prepare(self, parts: Parts, stream: TaskStream | OfflineStream) -> None:
         cfg, console = self.cfg, self.console

@@ -29,18 +29,24 @@ def limits_of(cfg: Config, window: int) -> Limits:
     return Limits(cfg.sft.min_reward, longest, cfg.sft.overlong)
 
 
+def check_source(cfg: Config) -> None:
+    """Refuse an `sft.data` that cannot be imitated, before a run begins; what its files hold is seen later."""
+    name = cfg.sft.data
+    if is_stored(cfg):
+        paths_of(cfg)
+    if name in PLAYED and cfg.data.train_files:
+        raise BadInput(f"sft.data={name} plays made-up documents only; give sft.data a run directory or a jsonl file")
+
+
 def batches_of(
     cfg: Config, renderer: Renderer, window: int = 1 << 30, say: Callable[[str], None] = lambda text: None
 ) -> Any:
     """The batches that sft.data names; item b depends on the settings and b alone."""
+    check_source(cfg)
     name = cfg.sft.data
     if name == "skill":
         return SkillBatches(cfg, renderer.tokenizer)
     if name in PLAYED:
-        if cfg.data.train_files:
-            raise BadInput(
-                f"sft.data={name} plays made-up documents only; give sft.data a run directory or a jsonl file"
-            )
         return ExpertBatches(cfg, renderer)
     reading = read_samples(paths_of(cfg), renderer, limits_of(cfg, window))
     say(f"SFT on {reading.summary()}")
