@@ -13,6 +13,7 @@ from recollect.eval import command
 from recollect.eval.actors import named
 from recollect.eval.items import Item, ItemLog
 from recollect.eval.results import markdown, summary, tables
+from recollect.types import BadInput
 
 SETTINGS = ["evaluation.lengths=[1,2]", "evaluation.tasks=[3,2]", "trainer.device=cpu"]
 
@@ -87,6 +88,48 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(
         assert len(seen) == 3
     load = lambda name: {k: v for k, v in json.loads((tmp_path / f"{name}.json").read_text()).items() if k != "seconds"}
     assert {**load("cut"), "plot": ""} == {**load("whole"), "plot": ""}
+
+
+def test_what_has_changed_since_is_done_again(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A row of the data by itself, all of it for another reward of the same name; the same file anew is no change."""
+    data, reward = tmp_path / "data.jsonl", tmp_path / "mine.py"
+    settings = [f"data.val_files=[{data}]", f"agent.reward_name=[{reward}:same*0.5,boxed_em]", "trainer.device=cpu"]
+    rows = [
+        {"id": i, "question": f"What does {n} hold?", "context": f"{n} holds 1.", "answer": "1"}
+        for i, n in enumerate("ab")
+    ]
+    seen = counted(monkeypatch)
+
+    def measure(value: float) -> float:
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        reward.write_text(f"def same(answer, task):\n    return {value}\n")
+        seen.clear()
+        command.run_evaluation(named(str(small_model), [], list(settings)), Console(True), tmp_path / "out")
+        return float(json.loads(capsys.readouterr().out)["accuracy"]["accuracy"])
+
+    assert (measure(1.0), len(seen)) == (0.5, 2)
+    assert (measure(1.0), len(seen)) == (0.5, 0)
+    rows[1]["answer"] = "2"
+    assert (measure(1.0), seen) == (0.5, ["1"])
+    rows[0]["context"] = "a holds 3."
+    assert (measure(1.0), seen) == (0.5, ["0"])
+    assert (measure(0.5), len(seen)) == (0.25, 2)
+
+
+def test_an_unknown_baseline_is_refused_before_anything_runs(
+    small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = counted(monkeypatch)
+    with pytest.raises(BadInput, match="--baseline foo is unknown"):
+        command.run_evaluation(named(str(small_model), [], list(SETTINGS)), Console(True), None, ["rag", "foo"])
+    assert not seen
+
+
+def test_results_of_other_tasks_have_a_name_of_their_own(small_model: Path) -> None:
+    names = [command.place_name(named(str(small_model), [], [*SETTINGS, f"evaluation.first={n}"])) for n in (0, 50)]
+    assert names == [small_model.name, f"{small_model.name}+first-50"]
 
 
 def test_baselines_are_measured_on_the_same_tasks(small_model: Path, tmp_path: Path, capsys: Any) -> None:

@@ -207,6 +207,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a seed of words": ({"seed": "x"}, "seed"),
     "a format by name": ({"response_format": "json"}, "response_format"),
     "options by name": ({"stream_options": "usage"}, "stream_options"),
+    "a penalty": ({"presence_penalty": 0.5}, "presence_penalty"),
+    "a penalty of vLLM's": ({"repetition_penalty": 1.2}, "repetition_penalty"),
+    "words to avoid": ({"bad_words": ["hi"]}, "bad_words"),
+    "a grammar": ({"guided_json": {"type": "object"}}, "guided_json"),
+    "one call at a time": ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    "ids of a chat": ({"return_token_ids": True}, "return_token_ids"),
+    "a key that nobody knows": ({"foo": 1}, "foo"),
     "a call of words": ({"messages": [{"role": "assistant", "tool_calls": [{"function": "find"}]}]}, "messages"),
 }
 
@@ -221,6 +228,22 @@ def test_bad_requests_say_what_is_wrong(running: Running, name: str) -> None:
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"
     assert error["message"]
+
+
+def test_values_that_ask_for_nothing_are_taken(running: Running) -> None:
+    nothing = {"echo": False, "suffix": "", "best_of": 1, "min_p": 0.0, "bad_words": [], "logit_bias": None}
+    nothing |= {"presence_penalty": 0, "repetition_penalty": 1.0, "parallel_tool_calls": True}
+    body = {
+        "prompt": "hi",
+        "max_tokens": 2,
+        "user": "me",
+        "metadata": {"run": "7"},
+        "return_token_ids": True,
+        **nothing,
+    }
+    answer = httpx.post(f"{running.url}/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["choices"][0]["token_ids"]) <= 2
 
 
 def test_bodies_that_are_no_requests(running: Running) -> None:

@@ -39,6 +39,8 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
     With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
     """
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
+    for agent in baselines:
+        agent_config(cfg, agent)  # refuses an unknown one before anything is measured
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     cast = who.cast(max((t.question for t in tasks), key=len))
     try:
@@ -53,8 +55,9 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
 
 
 def place_name(who: Named) -> str:
-    """The name of the results within the run: the checkpoint's, and the roles that others play."""
-    return "+".join([Path(who.path or "roles").name, *sorted(who.roles)])
+    """The name of the results within the run: the checkpoint's, the roles that others play, and where tasks begin."""
+    first = who.cfg.evaluation.first
+    return "+".join([Path(who.path or "roles").name, *sorted(who.roles), *([f"first-{first}"] if first else [])])
 
 
 def _measure(

@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.compose import to_yaml
+from omegaconf import OmegaConf
+
+from recollect.compose import flatten, to_yaml
 from recollect.config import Config
 from recollect.data.questions import questions_of
+from recollect.eval.card import file_hash
 from recollect.eval.length import length_of
 from recollect.rewards.memory import part_of
 from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
 from recollect.types import Task, Trajectory
 
 METRICS = {"em": qa_em, "f1": qa_f1_reward, "sub_em": sub_em}
+FILES = (".py", ".json", ".yaml", ".yml", ".txt")
 ANYWAY = ("lengths:", "tasks:", "val_max_samples:", "val_batch_size:", "default_local_dir:", "logger:")
 
 
@@ -34,6 +39,7 @@ class Item:
     reward: float
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, sub_em: means over the task's questions
     failure: str = ""
+    task: str = ""  # `digest` of the task that was attempted
 
 
 def item_of(task: Task, trajectory: Trajectory) -> Item:
@@ -41,7 +47,17 @@ def item_of(task: Task, trajectory: Trajectory) -> Item:
     failure = f"{trajectory.failure.kind}: {trajectory.failure.message}" if trajectory.failure else ""
     reward = trajectory.reward if trajectory.valid else 0.0
     scores = scores_of(task, trajectory) if trajectory.valid else dict.fromkeys(METRICS, 0.0)
-    return Item(task.id, trajectory.sample, task.source, length_of(task), trajectory.answer, reward, scores, failure)
+    about = task.id, trajectory.sample, task.source, length_of(task)
+    return Item(*about, trajectory.answer, reward, scores, failure, digest(task))
+
+
+def digest(task: Task) -> str:
+    """A name for all that a task holds, its document included: an attempt at it says nothing of another one."""
+    made = hashlib.blake2b(repr((task.question, task.answers, task.source)).encode(), digest_size=8)
+    made.update(json.dumps(task.fields, default=_plain, sort_keys=True).encode())
+    for piece in task.context.pieces() if hasattr(task.context, "pieces") else [task.context]:
+        made.update((piece if isinstance(piece, str) else repr(piece)).encode(errors="surrogatepass"))
+    return made.hexdigest()
 
 
 def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
@@ -54,14 +70,27 @@ def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
 
 
 def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
-    """A name for what decides an item's outcome: the settings, and who plays which role, with what weights."""
+    """A name for what decides an item's outcome: settings, the files they name, and who plays which role.
+
+    Of weights it is the time at which they were written; of data nothing, for an item knows its own task.
+    """
     lines = [line for line in to_yaml(cfg).splitlines() if not line.strip().startswith(ANYWAY)]
-    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    made = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    for path in _named_files(cfg):
+        made.update(f"{path}:{file_hash(path)}\n".encode())
     for role, where in sorted(players.items()):
         files = sorted(Path(where).expanduser().glob("*.safetensors"))
         weights = [f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files]
-        digest.update(f"{role}={' '.join(weights) or where}\n".encode())
-    return digest.hexdigest()
+        made.update(f"{role}={' '.join(weights) or where}\n".encode())
+    return made.hexdigest()
+
+
+def _named_files(cfg: Config) -> list[Path]:
+    """Code and tables of the user's that agents, tools and rewards are named by, also within a name's brackets."""
+    said = [str(value) for key, value in flatten(OmegaConf.structured(cfg)).items() if not key.startswith("data.")]
+    parts = {part.strip() for text in said for part in re.split(r"[\[\](),*=:'\"]", text)}
+    paths = (Path(part).expanduser() for part in sorted(parts) if part.endswith(FILES))
+    return [path for path in paths if path.is_file()]
 
 
 class ItemLog:
@@ -92,12 +121,18 @@ class ItemLog:
                 os.fsync(file.fileno())
 
     def missing(self, tasks: Iterable[Task], n: int) -> list[Task]:
-        """The tasks that lack an attempt."""
-        return [t for t in tasks if any((t.id, i) not in self.items for i in range(n))]
+        """The tasks that lack an attempt, those included that have changed since."""
+        done = lambda task, name, i: (task.id, i) in self.items and self.items[task.id, i].task == name
+        return [t for t in tasks for name in [digest(t)] if not all(done(t, name, i) for i in range(n))]
 
     def of(self, tasks: Sequence[Task], n: int) -> list[list[Item]]:
         """The attempts at each task."""
         return [[self.items[t.id, i] for i in range(n)] for t in tasks]
+
+
+def _plain(value: Any) -> Any:
+    """An array's numbers; of what is no data its kind."""
+    return value.tolist() if hasattr(value, "tolist") else type(value).__qualname__
 
 
 def _read(line: bytes) -> dict[str, Any] | None:

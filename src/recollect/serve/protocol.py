@@ -13,7 +13,23 @@ from recollect.chat.writers import TOOL_WRITERS
 from recollect.policies.messages import tool_calls
 from recollect.types import BadInput, Message, Sampling
 
-UNSUPPORTED = ("logit_bias", "suffix", "echo", "best_of", "functions", "function_call", "audio", "top_logprobs")
+HONOURED = {
+    *("model", "messages", "prompt", "tools", "tool_choice", "response_format", "max_tokens", "max_completion_tokens"),
+    *("temperature", "top_p", "top_k", "stop", "seed", "n", "logprobs", "stream", "stream_options", "ignore_eos"),
+}
+ABOUT = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id"}  # a call
+NEUTRAL: dict[str, Any] = {  # values of others that ask for nothing, where that is not 0, false or empty
+    "repetition_penalty": 1,
+    "length_penalty": 1,
+    "best_of": 1,
+    "truncate_prompt_tokens": -1,
+    "parallel_tool_calls": True,
+    "skip_special_tokens": True,
+    "spaces_between_special_tokens": True,
+    "add_generation_prompt": True,
+    "add_special_tokens": True,
+    "modalities": ["text"],
+}
 MOST_N = 64
 MOST_STOPS = 16
 
@@ -77,12 +93,10 @@ def _asked(
     tools: Sequence[Schema],
     chat: bool,
 ) -> Asked:
-    for key in UNSUPPORTED:
-        if body.get(key):
-            raise Refused(f"{key} is not supported", key)
-    for key in ("presence_penalty", "frequency_penalty"):
-        if number(body, key, 0.0, -2, 2):
-            raise Refused(f"{key} is not supported; leave it at 0", key)
+    known = HONOURED | ABOUT | (set() if chat else {"return_token_ids"})  # which completions of text always do
+    for key, value in body.items():
+        if key not in known and value is not None and (value != NEUTRAL[key] if key in NEUTRAL else value):
+            raise Refused(f"{key} is not supported" + (f", but for {NEUTRAL[key]}" if key in NEUTRAL else ""), key)
     kind = _mapping(body, "response_format").get("type", "text")
     if kind != "text":
         raise Refused(f"response_format {kind} is not supported; only text is", "response_format")
