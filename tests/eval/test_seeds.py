@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recollect.console import Console
 from recollect.eval.seeds import over_seeds, run_seeds
+from recollect.train.sft.measure import per_token
 from recollect.types import BadInput, Group, Score, Task, Trajectory
 
 SETTINGS = ["agent.agent_type=chat", "agent.reward_name=qa_em", "data.max_response_length=4", "trainer.threads=1"]
@@ -52,6 +54,22 @@ def test_conversations_are_predicted(tmp_path: Path, small_model: Path) -> None:
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = run_seeds(str(small_model), [str(tmp_path / "c.jsonl")], 1, [], tmp_path / "x", Console(True))
     assert found["kind"] == "conversations"
+    again = run_seeds(str(small_model), [str(tmp_path / "c.jsonl")], 3, [], tmp_path / "y", Console(True))
+    assert again["metrics"] == found["metrics"]
     assert found["metrics"]["loss"]["n"] == 5
     assert found["metrics"]["loss"]["low"] < found["metrics"]["loss"]["mean"] < found["metrics"]["loss"]["high"]
     assert 0 <= found["metrics"]["token_accuracy"]["mean"] <= 1
+
+
+def test_means_are_those_of_tokens_and_intervals_those_of_conversations() -> None:
+    rng = np.random.default_rng(0)
+    tokens, trials = rng.integers(1, 40, 200).astype(float), 400
+    rates = rng.beta(2, 5, (trials, 200))
+    hits = rng.binomial(tokens.astype(int), rates).astype(float)
+    found = [per_token(row, tokens) for row in hits]
+    assert found[0][0] == pytest.approx(hits[0].sum() / tokens.sum())
+    inside = np.mean([low <= 2 / 7 <= high for _, low, high in found])
+    assert 0.9 < inside < 0.985
+    assert per_token(np.array([3.0]), np.array([4.0])) == (0.75, 0.75, 0.75)
+    mean, low, high = per_token(np.array([1.0, 2.0]), np.array([10.0, 20.0]))  # they agree: nothing is in doubt
+    assert (low, high) == (pytest.approx(mean), pytest.approx(mean))

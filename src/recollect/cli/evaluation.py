@@ -34,7 +34,7 @@ def evaluate(
         Path | None, typer.Option("--out", "-o", help="Write OUT.json, OUT.md and OUT.png; default: eval/ of the run.")
     ] = None,
     baseline: Annotated[
-        list[str] | None, typer.Option("--baseline", "-b", help="Another agent on the same tasks: concat or rag.")
+        list[str] | None, typer.Option("--baseline", "-b", help="Another agent on the same tasks: concat, rag, chat, …")
     ] = None,
     quiet: Quiet = False,
 ) -> None:

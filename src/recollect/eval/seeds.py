@@ -1,13 +1,15 @@
 """`recollect eval --model DIR --data FILE --seeds N`: a model on a file, several times, with a card to repeat it by.
 
 A file of tasks is attempted by the agent: success of every seed, and of all of them with a 95 % interval over tasks. A
-file of conversations, such as one of `recollect sft-data`, is predicted: loss and token accuracy, equal for any seed.
+file of conversations, such as one of `recollect sft-data`, is predicted, for which no seed matters: loss and token
+accuracy, means over all trained tokens as `recollect sft` reports them, with intervals over conversations.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from copy import deepcopy
@@ -29,7 +31,7 @@ from recollect.run import write_atomic
 from recollect.train.cast import acting_roles
 from recollect.train.checkpoint import find_checkpoint
 from recollect.train.setup import build_learner
-from recollect.train.sft.measure import conversation_scores
+from recollect.train.sft.measure import conversation_scores, per_token
 from recollect.train.sft.read import holds_conversations, read_samples
 from recollect.train.sft.sources import limits_of
 from recollect.types import BadInput, Group
@@ -46,6 +48,10 @@ def run_seeds(
     cfg = config_of(run, [*settings, files])
     numbers = [cfg.trainer.seed + i for i in range(seeds)]
     if holds_conversations(cfg.data.val_files):
+        if seeds > 1:
+            raise BadInput(
+                f"--seeds {seeds}: {', '.join(data)} holds conversations, which are predicted without a seed"
+            )
         result = _predicted(cfg, path)
     else:
         result = _attempted(cfg, path, numbers, console)
@@ -109,8 +115,7 @@ def _predicted(cfg: Config, path: str) -> dict[str, Any]:
         raise BadInput(f"nothing to measure on in {', '.join(cfg.data.val_files)}")
     rows = conversation_scores(learner, samples, cfg.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu)
     metrics = {}
-    for name, values in (("loss", [r[0] for r in rows]), ("token_accuracy", [r[1] for r in rows])):
-        mean = statistics.fmean(values)
-        half = 1.96 * (statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0)
-        metrics[name] = {"mean": mean, "low": mean - half, "high": mean + half, "n": len(values)}
+    for place, (name, most) in enumerate((("loss", math.inf), ("token_accuracy", 1.0))):
+        mean, low, high = per_token(rows[:, place], rows[:, 2])
+        metrics[name] = {"mean": mean, "low": max(0.0, low), "high": min(most, high), "n": len(rows)}
     return {"kind": "conversations", "metrics": metrics}

@@ -31,9 +31,17 @@ def token_scores(
     return batch, learner.measure(packs, batch.entries, found).cpu().numpy(), hits.cpu().numpy()
 
 
-def conversation_scores(learner: Learner, samples: Sequence[Sample], budget: int) -> list[tuple[float, float]]:
-    """(mean loss, token accuracy) of every sequence."""
+def conversation_scores(learner: Learner, samples: Sequence[Sample], budget: int) -> np.ndarray:
+    """[sequences, 3] summed loss, tokens that were the first choice, and trained tokens of every sequence."""
     batch, losses, hits = token_scores(learner, samples, budget)
     ends = [*batch.offsets[1:].tolist(), batch.entries]
     spans = zip(batch.offsets.tolist(), ends, strict=True)
-    return [(float(losses[a:b].mean()), float(hits[a:b].mean())) for a, b in spans]
+    return np.array([(losses[a:b].sum(), hits[a:b].sum(), b - a) for a, b in spans], np.float64)
+
+
+def per_token(sums: np.ndarray, tokens: np.ndarray) -> tuple[float, float, float]:
+    """A mean over all tokens, as training reports it, and its 95 % interval, by how much sequences differ from it."""
+    mean, count = sums.sum() / tokens.sum(), len(sums)
+    apart = ((sums - mean * tokens) ** 2).sum() * count / max(1, count - 1)
+    half = 1.96 * apart**0.5 / tokens.sum() if count > 1 else 0.0
+    return float(mean), float(mean - half), float(mean + half)
