@@ -49,9 +49,7 @@ def run_seeds(
     numbers = [cfg.trainer.seed + i for i in range(seeds)]
     if holds_conversations(cfg.data.val_files):
         if seeds > 1:
-            raise BadInput(
-                f"--seeds {seeds}: {', '.join(data)} holds conversations, which are predicted without a seed"
-            )
+            console.say(f"conversations are predicted, not sampled: all {seeds} seeds give the same")
         result = _predicted(cfg, path)
     else:
         result = _attempted(cfg, path, numbers, console)
