@@ -78,7 +78,7 @@ def test_the_last_override_wins() -> None:
         ("actor.optim.lr=3", "optim.lr"),
         ("qqqq.zzzz=3", "unknown key qqqq.zzzz"),
         ("trainer=3", "unknown key trainer"),
-        ("needle", "'needle' is not key=value"),
+        ("needle", "'needle' is not key=value; a recipe stands before all settings"),
         ("--quiet", "is not key=value"),
         ("trainer.seed=abc", "trainer.seed=abc"),
         ("trainer.seed=1.5", "trainer.seed=1.5"),
@@ -94,6 +94,7 @@ def test_the_last_override_wins() -> None:
         ("~trainer.seed=3", "~trainer.seed"),  # nor has deletion
         ("trainer.experiment_name=${nope}", "nope"),
         ("trainer.seed=???", "trainer.seed"),
+        ("data.train_files=[a,{b:1}]", "data.train_files=['a', {'b': 1}]: {'b': 1} is no plain value"),
     ],
 )
 def test_overrides_that_cannot_work(text: str, words: str) -> None:
@@ -119,7 +120,13 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         "text.yaml": ("a: [1", "is not YAML"),
         "list.yaml": ("- 1\n- 2\n", "a recipe is a mapping"),
         "unknown.yaml": ("trainer: {sed: 3}\n", "unknown key trainer.sed; the nearest known: trainer.seed"),
-        "type.yaml": ("trainer: {seed: three}\n", "three"),
+        "type.yaml": ("trainer: {seed: three}\n", "type.yaml: trainer.seed=three: Value 'three'"),
+        "item.yaml": ("data: {train_files: [a, {b: 1}]}\n", "item.yaml: data.train_files=['a', {'b': 1}]: "),
+        "whole.yaml": ("evaluation: {lengths: [1, x]}\n", "whole.yaml: evaluation.lengths=[1, 'x']: "),
+        "missing.yaml": ("trainer: {seed: '???'}\n", "missing.yaml: trainer.seed=???: give it a value"),
+        "variants.yaml": ("variants: 5\n", "variants.yaml: variants=5 names no choices"),
+        "choices.yaml": ("variants: {size: {a: 5}}\n", "choices.yaml: variants.size={'a': 5} names no choices"),
+        "null.yaml": ("trainer: {seed: null}\n", "null.yaml: trainer.seed=None: "),
         "value.yaml": ("trainer: {device: abacus}\n", "trainer.device=abacus is unknown; known: auto, cpu, cuda"),
     }
     for name, (text, words) in cases.items():
@@ -127,10 +134,12 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(BadInput) as caught:
             compose(str(tmp_path / name), [])
         assert words in str(caught.value), name
-    with pytest.raises(BadInput, match=r"no recipe needel; did you mean needle\?"):
+    with pytest.raises(BadInput, match=r"no recipe needel; did you mean needle\? Known: .*, or a YAML file"):
         compose("needel", [])
-    with pytest.raises(BadInput, match=r"no recipe xyzzy.*needle_base"):
+    with pytest.raises(BadInput, match=r"no recipe xyzzy; known: .*needle_base"):
         compose("xyzzy", [])
+    with pytest.raises(BadInput, match=r"^foo\.yaml: there is no such file$"):
+        compose("foo.yaml", [])
     with pytest.raises(BadInput, match="no recipe"):
         compose(str(tmp_path), [])
 
@@ -140,6 +149,9 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     path.write_text("description: mine\ntrainer: {seed: 5}\ndata:\n  train_files: [x.json]\n")
     cfg = compose(str(path), ["trainer.threads=2"])
     assert (cfg.trainer.seed, cfg.trainer.threads, cfg.data.train_files) == (5, 2, ["x.json"])
+    path.write_text("agent: {agent_type: hf, tools: calculator}\ntrainer: {logger: jsonl}\n")  # one is a list of one
+    cfg = compose(str(path), [])
+    assert (cfg.agent.tools, cfg.trainer.logger) == (["calculator"], ["jsonl"])
     (tmp_path / "empty.yaml").write_text("")
     assert compose(str(tmp_path / "empty.yaml"), []) == resolve(Config())
 

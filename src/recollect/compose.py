@@ -47,9 +47,11 @@ def read_recipe(name: str) -> dict[str, Any]:
     elif Path(name).is_file():
         text, place = Path(name).read_text(errors="replace"), name
     else:
+        if name.endswith((".yaml", ".yml")):
+            raise BadInput(f"{name}: there is no such file")
         near = difflib.get_close_matches(name, recipe_names(), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadInput(f"no recipe {name}{hint} Known: {', '.join(recipe_names())}, or a YAML file")
+        hint = f"did you mean {near[0]}? Known: " if near else "known: "
+        raise BadInput(f"no recipe {name}; {hint}{', '.join(recipe_names())}, or a YAML file")
     try:
         tree = OmegaConf.to_container(OmegaConf.create(text))
     except Exception as error:
@@ -59,8 +61,10 @@ def read_recipe(name: str) -> dict[str, Any]:
     return {str(k): v for k, v in tree.items()}
 
 
-def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None) -> Config:
-    """The configuration of a recipe (or of a given tree) with ``key=value`` overrides applied.
+def compose(
+    recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None, where: str = "the recipe"
+) -> Config:
+    """The configuration of a recipe (or of a given tree, from ``where``) with ``key=value`` overrides applied.
 
     Without either, a command that brings data of its own starts from the defaults of the tree, any other from `needle`.
     """
@@ -68,18 +72,31 @@ def compose(recipe: str | None, overrides: Sequence[str], base: dict[str, Any] |
     if base is None and recipe is None and any(key == "data.train_files" and value for key, value in settings):
         base = {}
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
-    variants = tree.pop("variants", {}) or {}
+    where = f"recipe {recipe}" if recipe else where
+    variants = _variants(tree.pop("variants", None), where)
     for key in ("description", "stages", "end_to_end"):  # not settings: see stages/plan.py
         tree.pop(key, None)
-    cfg = _merge(OmegaConf.structured(Config), tree, f"recipe {recipe}" if recipe else "the recipe")
+    cfg = OmegaConf.structured(Config)
+    _merge(cfg, tree, where)
     for key, value in settings:
         if key in variants:
-            choices = {str(name): tree for name, tree in variants[key].items()}
+            choices = variants[key]
             if str(value) not in choices:
-                raise BadInput(f"{key}={value}: known are {', '.join(map(str, choices))}")
-            cfg = _merge(cfg, choices[str(value)] or {}, f"{key}={value}")
+                raise BadInput(f"{key}={value}: known are {', '.join(choices)}")
+            _merge(cfg, choices[str(value)], f"{key}={value}")
     _override(cfg, [(key, value) for key, value in settings if key not in variants])
     return checked(resolve(_as_object(cfg)))
+
+
+def _variants(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """name → choice → the keys that it sets."""
+    out: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, choices in given.items() if isinstance(given, Mapping) else [("", given)] if given else []:
+        if not isinstance(choices, Mapping) or not all(isinstance(t or {}, Mapping) for t in choices.values()):
+            key = f"variants.{name}" if name else "variants"
+            raise BadInput(f"{where}: {key}={choices} names no choices; write variants: {{NAME: {{CHOICE: {{KEYS}}}}}}")
+        out[str(name)] = {str(choice): dict(tree or {}) for choice, tree in choices.items()}
+    return out
 
 
 def _as_object(cfg: Any) -> Config:
@@ -136,7 +153,8 @@ def _is_known(key: str) -> bool:
     return key in known_keys() or (place == "roles" and role.isidentifier())
 
 
-def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
+def _merge(cfg: Any, tree: dict[str, Any], where: str) -> None:
+    """Set the keys of a tree; ``where`` it is from is for messages."""
     tree = _without_init_args(tree, where)
     agent = tree.get("agent")
     if isinstance(agent, Mapping) and isinstance(agent.get("reward_name"), list):
@@ -146,10 +164,11 @@ def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Any:
         if not _is_known(key):
             raise BadInput(f"{where}: {_unknown(key)}")
     _forget(cfg, given)
-    try:
-        return OmegaConf.merge(cfg, tree)
-    except OmegaConfBaseException as error:
-        raise BadInput(f"{where}: {str(error).splitlines()[0]}") from None
+    for key, value in given.items():
+        try:
+            _set(cfg, key, value)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from None
 
 
 def _without_init_args(tree: dict[str, Any], where: str) -> dict[str, Any]:
@@ -180,7 +199,8 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
     out = []
     for text in overrides:
         if "=" not in text:
-            raise BadInput(f"'{text}' is not key=value")
+            first = "; a recipe stands before all settings" if text in recipe_names() or Path(text).is_file() else ""
+            raise BadInput(f"'{text}' is not key=value{first}")
         try:
             override = parser.parse_override(text)
         except HydraException:  # values with spaces or odd characters are taken as they are
@@ -216,6 +236,8 @@ def _set(cfg: Any, key: str, value: Any) -> None:
         value = _joined(value)
     if OmegaConf.is_list(OmegaConf.select(cfg, key)) and not isinstance(value, list):
         value = _as_list(value)
+    if isinstance(value, list) and (odd := [v for v in value if isinstance(v, dict | list)]):
+        raise BadInput(f"{key}={value}: {odd[0]} is no plain value")
     try:
         OmegaConf.update(cfg, key, value)
     except (OmegaConfBaseException, ValueError) as error:

@@ -44,11 +44,12 @@ def bound(role: str, text: str, api: str | None = None) -> Bound:
             raise BadInput(f"roles.{role}={text}: trainable takes nothing after it")
         return Bound("trainable")
     if kind == "endpoint":
+        given = f"roles.{role}={text}" if where else f"{FIXED_API}={api}"
         where = where or api or ""
         if not where:
             raise BadInput(f"{FIXED_API} is required: roles.{role}=endpoint needs an address such as {EXAMPLE}")
         if not where.startswith(("http://", "https://")):
-            raise BadInput(f"roles.{role}={text} is no address; it starts with http:// or https://")
+            raise BadInput(f"{given} is no address; it starts with http:// or https://, as in {EXAMPLE}")
     if not where:
         raise BadInput(f"roles.{role}={text} needs a model folder: {kind}:DIR")
     return Bound(kind, where)

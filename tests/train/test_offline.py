@@ -31,7 +31,7 @@ def test_those_without_logprobs_are_for_sft_and_it_says_so(tmp_path: Path) -> No
     cfg = compose("needle", [f"data.offline_files=[{with_ids},{without},{tmp_path / 'c.jsonl'}]", "min_reward=0.5"])
     stored = read_offline(cfg, said.append)
     assert [g.task.id for g in stored.groups] == ["1", "2", "3"]
-    assert [row["task_id"] for row in stored.imitated] == ["4"]
+    assert [row["task_id"] for _, row in stored.imitated] == ["4"]
     assert stored.unused == 2
     assert cfg.sft.steps == 1
     assert "5 attempts at 3 tasks carry sampled ids" in said[0]
@@ -41,6 +41,13 @@ def test_those_without_logprobs_are_for_sft_and_it_says_so(tmp_path: Path) -> No
     assert [[t.id for t in stream.take(i)] for i in range(2)] == [["1", "2"], ["3"]]
     with pytest.raises(BadInput, match="nothing to learn from"):
         read_offline(compose("needle", [f"data.offline_files={tmp_path / 'c.jsonl'}", "min_reward=0.5"]), said.append)
+
+
+def test_a_reward_that_is_no_number_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({**unified("5", None), "reward": "high"}))
+    with pytest.raises(BadInput, match=r"rows\.jsonl, line 1: reward has to be a number or null, not 'high'"):
+        read_offline(compose("needle", [f"data.offline_files={file}"]), lambda text: None)
 
 
 def test_single_attempts_are_compared_within_their_source(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path) -> Non
         (["roles.answerer=trainable"], "has no such role; it has memory, qa"),
         (["actor_rollout_ref.rollout.training_stage=memory"], "fixed_model_api is required"),
         (["roles.qa=endpoint"], "fixed_model_api is required"),
+        (
+            ["actor_rollout_ref.rollout.training_stage=qa", "actor_rollout_ref.rollout.fixed_model_api=localhost:8123"],
+            "actor_rollout_ref.rollout.fixed_model_api=localhost:8123 is no address",
+        ),
         (["actor_rollout_ref.rollout.agent_name_override=no_such"], "no_such"),
     ):
         with pytest.raises(BadInput, match=re.escape(words)):

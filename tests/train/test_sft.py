@@ -130,6 +130,44 @@ def settings(tmp_path: Path, model: Path, *more: str) -> list[str]:
     return [*base, "sft.batch_size=6", "trainer.threads=1", *more]
 
 
+BROKEN = {
+    "a response that is a number": ({"prompt": "x", "response": 5}, "a response is a text or a list of messages"),
+    "a prompt that is a number": ({"prompt": 5, "response": "x"}, "a prompt is a text or a list of messages; found 5"),
+    "tool calls that are none": (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": 5}]},
+        "`tool_calls` is a list",
+    ),
+    "a reward in words": (
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], "reward": "high"},
+        "reward has to be a number or null, not 'high'",
+    ),
+    "no domain": ({"question": "x", "actions": [], "final_answer": "B"}, "add it to the record as `domain`"),
+    "an unknown domain": (
+        {"question": "x", "actions": [], "final_answer": "B", "domain": "zzz"},
+        "the domain 'zzz' is unknown",
+    ),
+    "actions that are none": ({"question": "x", "actions": 5, "domain": "math"}, "actions is no list"),
+    "a stored run without ids": ({"turns": [{"ids": [1]}], "task_id": "1", "reward": 1}, "lacks role"),
+    "a stored run without a task": ({"turns": [], "reward": 1}, "lacks task_id"),
+    "a stored run of odd turns": (
+        {"turns": [{"role": "qa", "ids": 5, "prompt_ids": [1]}], "task_id": "1", "reward": 1},
+        "not a trajectory as a run stores it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("row", "words"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_row_is_refused_with_file_and_line(
+    tmp_path: Path, renderer: Renderer, row: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"prompt": "q", "response": "a"}) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(BadInput) as caught:
+        read_samples([str(file)], renderer, Limits())
+    assert str(caught.value).startswith(f"{file}, line 2: ")
+    assert words in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -99,7 +99,10 @@ def _message(row: Any, place: str) -> Said:
     content = _text(row.get("content"), place)
     if role != "assistant":
         return Said(role, content)
-    calls = tuple(_call(c, place) for c in row.get("tool_calls") or ())
+    given = _parsed(row.get("tool_calls") or [])
+    if not isinstance(given, list | tuple):
+        raise BadInput(f"{place}: `tool_calls` is a list; found {str(given)[:80]}")
+    calls = tuple(_call(c, place) for c in given)
     weight = row.get("weight", 1)
     return Said(role, content, calls, str(row.get("reasoning_content") or ""), weight != 0)
 
@@ -116,10 +119,17 @@ def _sharegpt(row: Any, place: str) -> Said:
 def _prompted(row: Mapping[str, Any], place: str) -> list[Said]:
     """A prompt, of which nothing is trained on, and what is replied."""
     prompt, reply = row["prompt"], next(row[name] for name in RESPONSES if name in row)
-    asked = [Said("user", prompt)] if isinstance(prompt, str) else [_message(m, place) for m in prompt or ()]
+    asked = _text_or_messages(prompt, "user", "prompt", place)
     asked = [Said(m.role, m.content, m.calls, m.reasoning, trained=False) for m in asked]
-    said = [Said("assistant", reply)] if isinstance(reply, str) else [_message(m, place) for m in reply or ()]
-    return asked + said
+    return asked + _text_or_messages(reply, "assistant", "response", place)
+
+
+def _text_or_messages(value: Any, role: str, name: str, place: str) -> list[Said]:
+    if isinstance(value, str):
+        return [Said(role, value)]
+    if value is not None and not isinstance(value, list | tuple):
+        raise BadInput(f"{place}: a {name} is a text or a list of messages; found {str(value)[:80]}")
+    return [_message(m, place) for m in value or ()]
 
 
 def _call(row: Any, place: str) -> ToolCall:

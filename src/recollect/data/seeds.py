@@ -96,9 +96,11 @@ def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: floa
     for place, row in trajectory_rows([str(p) for p in given]):
         if not is_trajectory(row):
             raise BadInput(f"{place}: not a trajectory: it has {', '.join(row) or 'nothing'}")
-        reward = reward_of(row) if has_outcome(row) else None
+        reward = reward_of(row, place) if has_outcome(row) else None
         if reward is None or not reward >= min_reward:
             continue
+        if not isinstance(row.get("question"), str):
+            raise BadInput(f"{place}: a trajectory has a question, which is a text; it has {', '.join(row)}")
         seed = _seed(row, reward)
         key = (str(seed["data_source"]), str(seed["id"]))
         if key not in found or found[key]["reward"] < reward:
@@ -126,7 +128,7 @@ def _seed(row: Row, reward: float) -> Row:
         **{k: v for k, v in kept.items() if k not in ("answers", "golden_answers")},
         "id": task_id_of(row),
         "question": row["question"],
-        "answer": [answers] if isinstance(answers, str) else list(answers or []),
+        "answer": list(answers) if isinstance(answers, list | tuple) else [answers] if answers else [],
         "data_source": str(row.get("domain") or row.get("source") or "default"),
         "reward": reward,
     }

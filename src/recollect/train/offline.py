@@ -27,7 +27,7 @@ class Stored:
     """What was read."""
 
     groups: list[Group] = field(default_factory=list)  # attempts that can be reinforced, by task
-    imitated: list[dict[str, Any]] = field(default_factory=list)  # rows for SFT
+    imitated: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # rows for SFT, with their places
     unused: int = 0  # neither: failed, without reward, or of too little reward
 
 
@@ -40,13 +40,13 @@ def read_offline(cfg: Config, say: Callable[[str], None]) -> Stored:
         if not known or not has_outcome(row) or row.get("failure"):
             stored.unused += 1
             continue
-        attempt = as_trajectory(row) if turns_of(row) is not None else None
+        attempt = as_trajectory(row, place) if turns_of(row) is not None else None
         if attempt is not None and is_sampled(attempt):
             key = (place.rpartition(",")[0], task_id_of(row))
             task = Task(key[1], str(row.get("question", "")), None, tuple(row.get("answers") or ()), _source(row))
             groups.setdefault(key, Group(task, [])).trajectories.append(attempt)
-        elif reward_of(row) >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
-            stored.imitated.append(row)
+        elif reward_of(row, place) >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
+            stored.imitated.append((place, row))
         else:
             stored.unused += 1
     least = cfg.data.min_reward
@@ -80,8 +80,8 @@ def _plan_imitation(cfg: Config, stored: Stored) -> None:
 def imitation(cfg: Config, stored: Stored, renderer: Renderer) -> StoredBatches:
     """The batches of SFT."""
     samples: list[Sample] = []
-    for i, row in enumerate(stored.imitated):
-        samples += row_samples(row, str(row.get("task_id", i)), i, renderer)
+    for i, (place, row) in enumerate(stored.imitated):
+        samples += row_samples(row, place, i, renderer)
     return StoredBatches(samples, cfg.sft.batch_size, cfg.trainer.seed)
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.data.seeds import turns_of
-from recollect.types import Completion, Score, Trajectory, Turn
+from recollect.rewards.calculator import reward_of
+from recollect.types import BadInput, Completion, Score, Trajectory, Turn
 
 
-def as_trajectory(row: dict[str, Any]) -> Trajectory:
+def as_trajectory(row: dict[str, Any], place: str) -> Trajectory:
     """An attempt as it was, with the ids that were sampled and, where they were kept, their log-probabilities."""
-    turns = [_turn(turn) for turn in turns_of(row) or ()]
-    made = Trajectory(str(row["task_id"]), int(row.get("sample") or 0), turns)
+    try:
+        turns = [_turn(turn) for turn in turns_of(row) or ()]
+        made = Trajectory(str(row["task_id"]), int(row.get("sample") or 0), turns)
+        parts = dict(row.get("parts") or {})
+    except KeyError as error:
+        raise BadInput(f"{place}: a trajectory as a run stores it lacks {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{place}: not a trajectory as a run stores it: {error}") from None
     made.answer, made.stop = str(row.get("answer") or row.get("final_answer") or ""), str(row.get("stop") or "")
     if row.get("reward") is not None and not row.get("failure"):
-        made.score = Score(float(row["reward"]), dict(row.get("parts") or {}))
+        made.score = Score(reward_of(row, place), parts)
     return made
 
 

@@ -30,7 +30,9 @@ def unify(row: Any, domain: str | None = None, name: str = "") -> Record:
             made["metadata"] = {**made["metadata"], "source_domain": made["domain"]}
         made["domain"] = domain
     if made["domain"] is None:
-        raise NotATrajectory("it names no domain; say which with --domain")
+        raise NotATrajectory(
+            "it names no domain: add it to the record as `domain`, or give --domain to convert, reward or sft-data"
+        )
     if (wrong := problem(made)) is not None:
         raise NotATrajectory(wrong)
     return made

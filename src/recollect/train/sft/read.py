@@ -18,6 +18,7 @@ from recollect.data.files import expand, read_rows
 from recollect.data.seeds import STORED, has_outcome, is_trajectory, trajectory_rows
 from recollect.rewards.calculator import reward_of
 from recollect.train.stored import as_trajectory
+from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.rows import conversation
 from recollect.trajectories.templates import load
 from recollect.trajectories.unify import unify
@@ -67,7 +68,7 @@ def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading)
     stored = path.is_dir() or path.name.endswith(STORED)
     for place, row in trajectory_rows([str(path)]) if stored else read_rows(path):
         reading.rows += 1
-        if _too_low(row, limits.min_reward):
+        if _too_low(row, place, limits.min_reward):
             reading.low += 1
             continue
         yield place, row_samples(row, place, reading.rows, renderer)
@@ -76,9 +77,12 @@ def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading)
 def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer) -> list[Sample]:
     """The sequences of a row: a run's very ids, a conversation, or a unified trajectory written as one."""
     if isinstance(row.get("turns"), list):
-        return trajectory_samples(as_trajectory(row), index, 0, supervised=True)
+        return trajectory_samples(as_trajectory(row, place), index, 0, supervised=True)
     if is_trajectory(row) and not is_conversation(row):
-        said = conversation(unify(row), load(None))
+        try:
+            said = conversation(unify(row), load(None))
+        except NotATrajectory as error:
+            raise BadInput(f"{place}: {error}") from None
         if said is None:
             return []
         row = said
@@ -91,13 +95,13 @@ def can_be_said(row: dict[str, Any]) -> bool:
     return is_conversation(row) or is_trajectory(row)
 
 
-def _too_low(row: dict[str, Any], least: float) -> bool:
+def _too_low(row: dict[str, Any], place: str, least: float) -> bool:
     """Whether a row's reward keeps it out. A conversation needs none; that of a trajectory is calculated if need be."""
     if not has_outcome(row):
         return True
     if row.get("reward") is None and (least <= 0 or not ("reward" in row or is_trajectory(row))):
         return False
-    return reward_of(row) < least
+    return reward_of(row, place) < least
 
 
 def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:
