@@ -15,7 +15,15 @@ ROOT = Path(recollect.__file__).parent
 LAYERS: list[list[str]] = [  # left to right; a name stands for the module and for everything below it
     [
         *("recollect.types", "recollect.config", "recollect.check", "recollect.compose", "recollect.plugins"),
-        *("recollect.resolve", "recollect.notes", "recollect.domains", "recollect.roles", "recollect.trajectories"),
+        *(
+            "recollect.resolve",
+            "recollect.finite",
+            "recollect.notes",
+            "recollect.folders",
+            "recollect.domains",
+            "recollect.roles",
+            "recollect.trajectories",
+        ),
         *("recollect.policies.endpoint", "recollect.policies.messages"),
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *("recollect.rollout", "recollect.policies.scripted", "recollect.run", "recollect.console", "recollect.docs"),

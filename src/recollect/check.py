@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recollect import roles
+from recollect import finite, roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
 from recollect.data.files import MANY
@@ -143,6 +143,8 @@ def _data(cfg: Config) -> Problems:
     yield from _from_minus_one(data, "data", "val_max_samples")
     if data.offline_files and cfg.algorithm.adv_estimator == "remax":
         yield "algorithm.adv_estimator=remax samples greedy baselines; data.offline_files has none: take another"
+    if data.min_reward is not None and not (data.train_files or data.offline_files):
+        yield f"data.min_reward={data.min_reward} chooses among stored trajectories: name them with data.train_files"
     if data.offline_files and data.train_files:
         yield "data.offline_files are learnt from without sampling: leave data.train_files out"
     for name in ("prompt_key", "context_key", "answer_key"):
@@ -325,6 +327,7 @@ def _one_device(cfg: Config) -> Problems:
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
+    finite.problems,
     *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer, _search, _judge),
     sandbox.problems,

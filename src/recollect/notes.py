@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import Config
+from recollect.data.files import MANY
+
+COMPARING = ("grpo", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg")  # estimators that compare attempts at a task
 
 
 def notes(cfg: Config) -> Iterator[str]:
@@ -12,6 +15,14 @@ def notes(cfg: Config) -> Iterator[str]:
     name = cfg.actor_rollout_ref.rollout.name
     if name != "engine":
         yield f"actor_rollout_ref.rollout.name={name}: there is no {name} server; the engine of this process samples"
+    algorithm, n = cfg.algorithm, cfg.actor_rollout_ref.rollout.n
+    within = cfg.agent.agent_type in MANY and algorithm.group_by != "question"  # questions of a task are compared too
+    if n == 1 and algorithm.adv_estimator in COMPARING and not within and not cfg.data.offline_files:
+        yield (
+            f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={algorithm.adv_estimator} compares attempts at a "
+            "task, and there is one; nothing is learnt from rewards. Set n to 2 or more, or take reinforce_plus_plus, "
+            "remax or gae"
+        )
     if "google_search" in cfg.agent.tools and not (cfg.search.endpoint or cfg.search.corpus):
         yield (
             "agent.tools has google_search, but neither search.endpoint nor search.corpus is set: "

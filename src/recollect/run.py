@@ -15,6 +15,7 @@ import zstandard
 from recollect.compose import differing, to_yaml
 from recollect.config import Config
 from recollect.data.questions import asked_of
+from recollect.folders import refuse_unwritable
 from recollect.types import BadInput, Group
 
 MAY_CHANGE = (  # keys that do not change what a run computes
@@ -63,9 +64,7 @@ class Run:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
             if cfg.trainer.resume_mode == "disable":
                 raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
-        above = next(p for p in (run.path.absolute(), *run.path.absolute().parents) if p.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-            raise BadInput(f"the run directory {run.path} cannot be written: {above} is not a folder that takes files")
+        refuse_unwritable(run.path, f"the run directory {run.path}")
         return run
 
     @staticmethod

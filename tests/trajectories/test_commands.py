@@ -17,6 +17,7 @@ from recollect.trajectories.generate import Request, run
 from recollect.trajectories.score import reward
 from recollect.trajectories.sft_data import Choice, preview, sft_data
 from recollect.types import BadInput
+from tests.commands import run as run_command
 
 QUIET = Console(quiet=True)
 
@@ -331,3 +332,20 @@ def test_names_of_attempts_are_kept_apart() -> None:
     assert apart(["a", "b", "A", "a", "a.2"]) == ["a", "b", "A.2", "a.3", "a.2.2"]
     many = ["x"] * 1500
     assert len(set(apart(many))) == 1500
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["rollout", "--domain", "math", "--user", "expert", "--tasks", "1", "--out", "x.jsonl"],
+            "--domain math has none",
+        ),
+        (["reward", "x.jsonl", "--min-reward", "5"], "--min-reward 5 chooses what --output lists"),
+        (["train", "needle", "--min-reward", "0.3", "--cfg"], "data.min_reward=0.3 chooses among stored trajectories"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    done = run_command(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -42,6 +42,8 @@ def rollout(
     from recollect.trajectories.asked import Asked
     from recollect.trajectories.generate import Request, run
 
+    if user is not None and domain != "tau":
+        raise BadInput(f"--user {user} plays the user of tau; --domain {domain} has none")
     asked = Asked(domain, question, context, answer, data, tasks, held_out)
     if run(Request(asked, policy, out, n, temperature, seed, user), list(settings or []), Console(quiet)):
         raise typer.Exit(1)
@@ -87,7 +89,7 @@ def reward(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new JSON file for the analysis.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the means by domain.")] = False,
     min_reward: Annotated[
-        float | None, typer.Option("--min-reward", "--min_reward", help="List only those that reach this reward.")
+        float | None, typer.Option("--min-reward", "--min_reward", help="With --output: list only those that reach it.")
     ] = None,
     domain: Annotated[str | None, typer.Option(help="Score as this domain, whatever the records say.")] = None,
     weights: Annotated[str | None, typer.Option(help="A YAML file of weights.", metavar="FILE")] = None,
@@ -101,6 +103,8 @@ def reward(
     given = [*(inputs or []), *([trajectory_glob] if trajectory_glob else [])]
     if not given:
         raise BadInput("name the trajectories to score")
+    if min_reward is not None and output is None:
+        raise BadInput(f"--min-reward {min_reward:g} chooses what --output lists: give --output FILE too")
     from recollect.console import Console
     from recollect.trajectories.score import reward as score
     from recollect.trajectories.score import show_statistics

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recollect.folders import refuse_unwritable
 from recollect.models.load import load_model, load_tokenizer
 from recollect.models.lora import adapter_base
 from recollect.run import remove_tree
@@ -31,6 +32,7 @@ def export_model(source: str, out: Path, dtype: str = "float32") -> str:
     out = out.expanduser().absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(f"{out} is not empty; name a new folder with --out")
+    refuse_unwritable(out, f"--out {out}")
     base = adapter_base(source)
     model, tokenizer = load_model(source, known[dtype]), load_tokenizer(source)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.names import SYLLABLES
+from recollect.folders import refuse_unwritable
 from recollect.types import BadInput
 
 TINY = Path(__file__).parent / "tiny"
@@ -220,6 +221,7 @@ def save_scratch(
 
 def save_tiny(out: Path) -> None:
     """Copy the embedded base model to a folder that transformers and vLLM load."""
+    refuse_unwritable(out, f"--out {out}")
     if out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty; name a new folder")
     out.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,50 @@
+"""Infinity is accepted where it means that there is no bound, and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from functools import reduce
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from recollect.compose import compose
+from recollect.config import Config
+from recollect.finite import BOUNDS, problems
+from recollect.types import BadInput
+
+
+def float_keys(section: Any, prefix: str = "") -> Iterator[str]:
+    for name, kind in typing.get_type_hints(section).items():
+        if dataclasses.is_dataclass(kind):
+            yield from float_keys(kind, f"{prefix}{name}.")
+        elif kind is float or float in typing.get_args(kind):
+            yield f"{prefix}{name}"
+
+
+KEYS = list(float_keys(Config))
+
+
+def found(key: str, value: Any) -> list[str]:
+    cfg = Config()
+    *path, name = key.split(".")
+    setattr(reduce(getattr, path, cfg), name, value)
+    return list(problems(cfg))
+
+
+def test_infinity_is_for_bounds() -> None:
+    assert set(BOUNDS) < set(KEYS)
+    for key in KEYS:
+        value = [inf, 0.9] if key.endswith("betas") else inf
+        assert found(key, value) == ([] if key in BOUNDS else [f"{key}=inf must be a finite number"])
+        assert found(key, -inf) == [f"{key}=-inf must be a finite number"]
+        assert found(key, nan) == [f"{key}=nan must be a finite number"]
+
+
+def test_the_command_line_is_refused_too() -> None:
+    with pytest.raises(BadInput, match=r"^actor_rollout_ref\.actor\.optim\.lr=inf must be a finite number$"):
+        compose("needle", ["actor_rollout_ref.actor.optim.lr=inf"])
+    assert compose("needle", ["actor_rollout_ref.actor.grad_clip=inf"]).actor_rollout_ref.actor.grad_clip == inf
