@@ -81,3 +81,43 @@ def test_what_is_no_trajectory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"a": ')
     with pytest.raises(BadInput, match="broken JSON"):
         create_rl_dataset(tmp_path / "cut.json")
+
+
+def run_with(path: Path, settings: list[str]) -> list[Task]:
+    """A run directory with one stored attempt at each task of its first step, as `recollect train` writes it."""
+    cfg = compose(None, [*settings, f"trainer.default_local_dir={path}", "data.train_batch_size=2"])
+    tasks = TaskStream(cfg).take(1)
+    Run.start(cfg).save_trajectories("step-000001", [Group(t, [attempt(t.id, 0, 1.0)]) for t in tasks])
+    return tasks
+
+
+@pytest.mark.parametrize("family", ["needle", "tau", "files"])
+def test_the_tasks_of_a_run_have_their_documents_again(tmp_path: Path, family: str) -> None:
+    rows = [
+        {"id": f"r{i}", "question": f"q{i}", "context": f"document {i}", "answer": "a", "hint": i} for i in range(5)
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    agent = ["agent.agent_type=tau", "agent.reward_name=success"] if family == "tau" else ["recurrent.enable=memory"]
+    theirs = [f"data.train_files={tmp_path / 'rows.json'}"] if family == "files" else [f"data.made_up={family}"]
+    tasks = {t.id: t for t in run_with(tmp_path / "run", [*agent, *theirs])}
+    for place in (tmp_path / "run", tmp_path / "run" / "trajectories" / "step-000001.jsonl.zst"):
+        found = TaskStream(compose(None, [*agent, "data.train_batch_size=2", f"data.train_files={place}"])).rows
+        assert {t.id for t in found} == tasks.keys()
+        for task in found:
+            own = tasks[task.id]
+            assert (task.context, task.question, task.answers) == (own.context, own.question, own.answers)
+            assert all(task.fields[name] == value for name, value in own.fields.items() if name != "answer")
+            assert own.context or own.fields["database"]
+
+
+def test_a_run_whose_data_is_gone(tmp_path: Path) -> None:
+    rows = [{"id": f"r{i}", "question": f"q{i}", "context": "d", "answer": "a"} for i in range(5)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    run_with(tmp_path / "run", [f"data.train_files={tmp_path / 'rows.json'}", "agent.agent_type=chat"])
+    (tmp_path / "rows.json").unlink()
+    said: list[str] = []
+    given = [f"data.train_files={tmp_path / 'run'}", "data.train_batch_size=2"]
+    assert len(TaskStream(compose(None, [*given, "agent.agent_type=chat"]), said.append).rows) == 2
+    assert any("are known by question and answer alone: no data file at" in line for line in said)
+    with pytest.raises(BadInput, match="no document under"):
+        TaskStream(compose(None, [*given, "recurrent.enable=memory"]))

@@ -100,6 +100,9 @@ def test_the_report_and_the_lineage_are_stored(finished: tuple[Path, dict[str, A
     text = (root / "report.md").read_text()
     for words in ("| base |", "after memory", "after qa", "after again", "end to end"):
         assert words in text
+    low, high = report["base_low"], report["base_high"]
+    assert low <= report["base"] <= high
+    assert f"| base | – | 0 | {report['base']:.3f} | {low:.3f} – {high:.3f} |" in text
     assert (root / "stages.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -151,6 +154,28 @@ def test_others_and_starts(tmp_path: Path, small_model: Path) -> None:
         assert bindings(other, {"memory": "m", "qa": "q"}, "b")["memory"] == bound
 
 
+def test_a_model_that_an_earlier_stage_will_make_may_be_named(tmp_path: Path, small_model: Path) -> None:
+    made = tmp_path / "out" / "1-memory"
+    assert read_plan(recipe(tmp_path, small_model, second=f"start: {made}"), []).stages[1].start == str(made)
+    with pytest.raises(BadInput, match="stage 2: start="):
+        read_plan(recipe(tmp_path, small_model, second=f"start: {tmp_path / 'out' / '3-again'}"), [])
+
+
+def test_a_served_role_is_known_by_its_weights(tmp_path: Path, small_model: Path) -> None:
+    """lineage.json has the digest of what a server of our own serves, and of a base that nobody loaded frozen."""
+    file = Path(recipe(tmp_path, small_model, sft=0))
+    head = file.read_text().partition("\nstages:")[0] + "\n".replace(
+        "total_training_steps: 2", "total_training_steps: 1"
+    )
+    file.write_text(f"{head}stages: [{{role: memory, others: {{qa: serve}}}}, {{role: qa, others: {{memory: base}}}}]")
+    report = run_stages(read_plan(str(file), []), Console(quiet=True))
+    first, second = report["lineage"]
+    assert first["from"] == first["against"]["qa"] == second["from"]
+    assert first["from"]["model"] == str(small_model)
+    assert second["against"]["memory"] == first["from"]  # the digest that a frozen model has in its own run
+    assert len({first["from"]["hash"], first["became"]["hash"], second["became"]["hash"], None}) == 4
+
+
 def test_equal_stages_are_stages_of_their_own(tmp_path: Path, small_model: Path) -> None:
     """A role that is trained twice, word for word the same, has two runs and two seeds."""
     file = Path(recipe(tmp_path, small_model, compared="true"))
@@ -197,6 +222,9 @@ def test_the_plan_is_printed(tmp_path: Path, small_model: Path) -> None:
         ("name: a/b", "stage 2: name=a/b is the name of a folder"),
         ("others: {memory: 'endpoint:nowhere'}", "roles.memory=endpoint:nowhere is no address"),
         ("settings: {trainer: {steps: 1}}", "unknown key trainer.steps"),
+        ("start: /nope", "stage 2: start=/nope: no model folder at /nope .*known: last .*, base, or a folder"),
+        ("others: {memory: foo}", "stage 2: others.memory=foo: no model folder at foo .*known: newest, base, serve"),
+        ("others: {memory: 'serve:/nope'}", "stage 2: others.memory=/nope: no model folder"),
     ],
 )
 def test_plans_that_cannot_be(tmp_path: Path, small_model: Path, second: str, words: str) -> None:

@@ -89,7 +89,7 @@ def stages(
       recollect stages two_stage
       recollect stages FILE.yaml --dry-run
 
-    A recipe lists its `stages`; `recollect train` runs them too. Run the command again after an interruption and it
+    Without a recipe it starts the training of `two_stage` at once. A recipe lists its `stages`; `recollect train` runs them too. Run the command again after an interruption and it
     goes on in the middle of the stage where it was.
     """
     recipe, settings = recipe_and_settings(overrides, config)

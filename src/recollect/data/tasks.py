@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from recollect.config import Config
 from recollect.data.files import load_tasks, tasks_of
 from recollect.data.made_up import has_lengths, made_up
+from recollect.data.origins import completed
 from recollect.data.prompts import within_limits
 from recollect.data.seeds import create_rl_dataset, holds_trajectories
 from recollect.types import BadInput, Task
@@ -26,7 +27,8 @@ def training_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
     say(f"{len(seeds)} tasks of stored trajectories with a reward of at least {least:g}")
     if not seeds:
         raise BadInput(f"no trajectory of data.train_files reached data.min_reward={least:g}")
-    return tasks_of(cfg, ((f"task {row['id']}", row) for row in seeds))
+    rows = completed(seeds, cfg, lambda theirs: training_tasks(theirs, lambda text: None), say)
+    return tasks_of(cfg, ((f"task {row['id']}", row) for row in rows))
 
 
 class TaskStream:

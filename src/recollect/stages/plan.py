@@ -17,8 +17,11 @@ from omegaconf import OmegaConf
 
 from recollect.compose import compose, read_recipe
 from recollect.config import Config
+from recollect.models.load import load_config
+from recollect.models.tiny import SCRATCH
 from recollect.roles import KINDS, roles_of
 from recollect.run import Run
+from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 
 KEYS = ("name", "role", "steps", "start", "others", "settings")
@@ -113,6 +116,7 @@ def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
     plan = Plan(tree, tuple(overrides), stages, None, cfg)
     for stage in stages:  # what is wrong with a late one is said now, and not after hours
         plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))
+        _check_models(plan, stage)
     return replace(plan, end_to_end=_end_to_end(plan, compared)) if compared else plan
 
 
@@ -178,6 +182,25 @@ def other_binding(text: str, newest: str, base: str) -> str:
     if text == "serve":
         return f"serve:{newest}"
     return text if text.partition(":")[0] in KINDS else f"frozen:{text}"
+
+
+def _check_models(plan: Plan, stage: Stage) -> None:
+    """Refuse a stage that names a model that is not there, unless an earlier stage is going to make it."""
+    named = {} if stage.start in ("last", "base") else {"start": stage.start}
+    for role, text in stage.others.items():
+        kind, _, where = other_binding(text, "", "").partition(":")
+        if kind in ("frozen", "serve") and where:
+            named[f"others.{role}"] = where
+    made = [plan.root / "base", *(plan.folder(s) for s in plan.stages if s.number < stage.number)]
+    for key, name in named.items():
+        folder = Path(name).expanduser().absolute()
+        if name in SCRATCH or any(folder.is_relative_to(run.absolute()) for run in made):
+            continue
+        try:
+            load_config(find_checkpoint(name)[0])
+        except BadInput as error:
+            known = STARTS if key == "start" else OTHERS
+            raise BadInput(f"stage {stage.number}: {key}={name}: {error}; known: {known}") from None
 
 
 def _key(override: str) -> str:

@@ -31,7 +31,7 @@ Row = tuple[str, str, int, float | None, float | None, float | None, int, int]
 
 def rows(report: dict[str, Any]) -> list[Row]:
     """(name, trained role, updates so far, success, interval, tokens) of the base, every stage and the comparison."""
-    made: list[Row] = [("base", "–", 0, report["base"], None, None, 0, 0)]
+    made: list[Row] = [("base", "–", 0, report["base"], report["base_low"], report["base_high"], 0, 0)]
     done = 0
     for stage in report["stages"]:
         done += stage["steps"]

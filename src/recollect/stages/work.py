@@ -12,12 +12,17 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.console import Console
+from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.roles import bindings as bound_roles
 from recollect.roles import roles_of
 from recollect.run import Run, dump, write_atomic
 from recollect.stages.plan import Plan, Stage, bindings
 from recollect.stages.report import write_report
 from recollect.train import checkpoint
+from recollect.train.cast import weights_hash
+from recollect.train.checkpoint import find_checkpoint
+from recollect.train.device import pick_device, pick_dtype
 from recollect.train.fit import Fit
 from recollect.types import BadInput
 
@@ -49,12 +54,12 @@ class Work:
         self.newest = dict.fromkeys(roles_of(plan.cfg) or (), self.base)
         rows = [self._stage(stage) for stage in plan.stages]
         compared = self._stage(plan.end_to_end) if plan.end_to_end else None
-        base = rows[0].pop("before")
+        base, between = rows[0].pop("before"), _interval_before(Run(plan.folder(plan.stages[0])))
         for row in rows[1:]:
             row.pop("before")
         if compared is not None:
             compared.pop("before")
-        report = {"base": base, "stages": rows, "end_to_end": compared, "lineage": self.lineage}
+        report = {"base": base, **between, "stages": rows, "end_to_end": compared, "lineage": self.lineage}
         report |= {"base_model": self.base, "seed": plan.cfg.trainer.seed}
         return write_report(plan, report, self.seconds, self.console)
 
@@ -86,7 +91,7 @@ class Work:
         became = _checkpoint(plan.folder(stage))
         if not alone:
             self.newest |= dict.fromkeys(stage.roles, became)
-        self._record(stage, start, became, report)
+        self._record(stage, cfg, start, became, report)
         return row_of(stage, cfg, start, became, report)
 
     def _do(self, cfg: Config) -> dict[str, Any]:
@@ -95,23 +100,34 @@ class Work:
         self.seconds += report["seconds"]["total"]
         return report
 
-    def _record(self, stage: Stage, start: str, became: str, report: Mapping[str, Any]) -> None:
-        """Note which weights were trained against which."""
-        fixed = report["fixed_roles"]
+    def _record(self, stage: Stage, cfg: Config, start: str, became: str, report: Mapping[str, Any]) -> None:
+        """Note which weights were trained against which; a server of our own is known by the weights it serves."""
+        fixed, bound = report["fixed_roles"], bound_roles(cfg)
         for found in fixed.values():
             if found.get("after"):
                 self.hashes.setdefault(found["model"], found["after"])
         self.hashes[became] = report["weights_hash"]
+        against = {role: {"model": f["model"], "hash": f.get("after")} for role, f in fixed.items()}
+        for role in (r for r in against if bound[r].kind == "serve"):
+            model = find_checkpoint(bound[role].where)[0]
+            against[role] = {"model": model, "hash": self._hash(model, cfg)}
         self.lineage.append(
             {
                 "stage": stage.name,
                 "trained": list(stage.roles),
-                "from": {"model": start, "hash": self.hashes.get(start)},
-                "against": {role: {"model": f["model"], "hash": f.get("after")} for role, f in fixed.items()},
+                "from": {"model": start, "hash": self._hash(find_checkpoint(start)[0], cfg)},
+                "against": against,
                 "became": {"model": became, "hash": report["weights_hash"]},
             }
         )
         write_atomic(self.plan.root / LINEAGE, dump(self.lineage, indent=2) + "\n")
+
+    def _hash(self, model: str, cfg: Config) -> str | None:
+        """The digest of a model's weights, as a stage samples with them; None for weights that are made anew."""
+        if model not in self.hashes and model not in SCRATCH:
+            dtype = pick_dtype(cfg.actor_rollout_ref.rollout.dtype, pick_device(cfg.trainer.device))
+            self.hashes[model] = weights_hash(load_model(model, dtype, "cpu"))
+        return self.hashes.get(model)
 
 
 def row_of(stage: Stage, cfg: Config, start: str, became: str, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,6 +175,13 @@ def show_plan(plan: Plan, console: Console) -> None:
             newest |= dict.fromkeys(stage.roles, f"{stage.name}")
     console.table("Stages", ("stage", "trains", "for", "from", "against", "run"), rows)
     console.say("nothing was started")
+
+
+def _interval_before(run: Run) -> dict[str, float | None]:
+    """The interval of what the first stage measured before training; of several data sources there is none."""
+    row = next((row for row in run.metrics() if row.get("phase") == "base"), {})
+    found = {end: [v for k, v in row.items() if k.count("/") == 2 and k.endswith(f"/{end}")] for end in ("low", "high")}
+    return {f"base_{end}": values[0] if len(values) == 1 else None for end, values in found.items()}
 
 
 def _finished(cfg: Config) -> dict[str, Any] | None:
