@@ -89,8 +89,8 @@ def stages(
       recollect stages two_stage
       recollect stages FILE.yaml --dry-run
 
-    Without a recipe it starts the training of `two_stage` at once. A recipe lists its `stages`; `recollect train` runs them too. Run the command again after an interruption and it
-    goes on in the middle of the stage where it was.
+    Without a recipe it starts the training of `two_stage` at once. A recipe lists its `stages`; `recollect train` runs
+    them too. Run the command again after an interruption and it goes on in the middle of the stage where it was.
     """
     recipe, settings = recipe_and_settings(overrides, config)
     _stages(recipe or "two_stage", settings, dry_run, quiet)
