@@ -144,6 +144,11 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         compose(str(tmp_path), [])
 
 
+def test_a_broken_stored_configuration_is_called_that() -> None:
+    with pytest.raises(BadInput, match=r"^the stored configuration: trainer\.seed=abc: "):
+        from_yaml("trainer: {seed: abc}\n")
+
+
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\ntrainer: {seed: 5}\ndata:\n  train_files: [x.json]\n")

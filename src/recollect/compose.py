@@ -116,7 +116,8 @@ def to_yaml(cfg: Config) -> str:
 
 def from_yaml(text: str) -> Config:
     """A configuration from its resolved tree."""
-    return compose(None, [], base=OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]
+    tree = OmegaConf.to_container(OmegaConf.create(text))
+    return compose(None, [], base=tree, where="the stored configuration")  # type: ignore[arg-type]
 
 
 def differing(text: str, cfg: Config, ignore: Sequence[str]) -> str:
