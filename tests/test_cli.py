@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from recollect.cli import app
 from recollect.types import BadInput
 from tests import commands
 
@@ -45,6 +47,16 @@ def test_help_is_quick_and_teaches() -> None:
     for word in ("train", "sft", "eval", "ask", "model", "recipes"):
         assert word in done.stdout
     assert "hotpotqa_memory" in recollect("train", "--help").stdout
+
+
+def test_every_example_of_help_has_a_line_of_its_own() -> None:
+    """Help wraps paragraphs, so a list of examples has to be kept from that."""
+    for command in app.registered_commands:
+        written = [line.strip() for line in (command.callback.__doc__ or "").splitlines()] if command.callback else []
+        name = command.name or command.callback.__name__  # type: ignore[union-attr]
+        shown = [line.strip() for line in CliRunner().invoke(app, [name, "--help"]).output.splitlines()]
+        examples = [line for line in written if line.startswith("recollect ")]
+        assert [line for line in examples if line not in shown] == [], name
 
 
 def test_a_run_leaves_what_other_programs_rely_on(finished: Path) -> None:

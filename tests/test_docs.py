@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from recollect.chat.templates import TEMPLATES
 from recollect.compose import known_keys
 from recollect.docs import config_markdown, sections
 
@@ -30,6 +31,15 @@ def test_comments_and_defaults_of_their_place_are_taken() -> None:
     assert keys["sft.optim.lr"].default == 1e-3  # not the default of the class, but of its place in the tree
     assert keys["actor_rollout_ref.actor.clip_ratio_low"].type == "float | None"
     assert all(section.about for section in sections())
+
+
+def test_every_key_has_a_meaning() -> None:
+    assert [key.name for section in sections() for key in section.keys if not key.meaning.strip()] == []
+
+
+def test_the_templates_are_all_named() -> None:
+    meaning = next(key.meaning for section in sections() for key in section.keys if key.name == "agent.template")
+    assert [name for name in TEMPLATES if name not in meaning] == []
 
 
 def test_it_does_not_import_torch() -> None:

@@ -81,6 +81,14 @@ def test_a_stage_is_done_again_when_its_output_is_gone_or_a_file_it_reads_has_ch
     assert travel(plan, stages, Console(True))["rewards"]["mhqa"] > low + 0.1
 
 
+def test_the_file_that_is_named_is_there(tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = small(tmp_path, small_model, agents={"math": {"questions": 2, "test": 2}})
+    travel(plan, ["generate"], Console())
+    shown = capsys.readouterr().out
+    named = next(line for line in shown.splitlines() if "2 trajectories in " in line)
+    assert Path(named.partition("2 trajectories in ")[2].partition(",")[0]).is_file()
+
+
 def test_modes_and_skipped_stages() -> None:
     assert wanted("both", [], True) == list(STAGES)
     assert wanted("sft", ["generate"], False) == ["convert", "reward", "sft-data", "sft"]

@@ -318,12 +318,35 @@ def test_a_model_behind_a_server_plays_and_one_that_goes_away_is_asked_again(tmp
         (Asked("swe", "x"), "repository"),
         (Asked("tau", "x"), "database"),
         (Asked("mhqa", " ", Path(__file__)), "empty"),
+        (Asked("math", made_up=-1), "--tasks -1: how many"),
     ],
 )
 def test_what_cannot_be_attempted_is_refused(tmp_path: Path, asked: Asked, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         run(Request(asked, "expert", tmp_path / "o.json"), [], QUIET)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("domain", "row", "words"),
+    [
+        ("swe", {}, "a swe task needs `files`"),
+        ("swe", {"repo": "nowhere"}, "a swe task needs `files`"),
+        ("swe", {"files": "a.py"}, "a swe task needs `files`"),
+        ("tau", {}, "a tau task needs `database`"),
+        ("video", {"context": " "}, "a video task needs its captions under data.context_key=context"),
+        ("mhqa", {}, "an mhqa task needs passages under data.context_key=context"),
+    ],
+)
+def test_rows_that_lack_something_are_refused_with_their_place(
+    tmp_path: Path, domain: str, row: dict[str, Any], words: str
+) -> None:
+    whole = {"files": {"a.py": ""}, "database": {}, "context": "00:01 a dog", "question": "q", "answer": "a"}
+    rows = [whole, {"question": "q", "answer": "a", **row}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(BadInput, match=rf"t\.jsonl, line 2: {words}.*; it has question, answer"):
+        run(Request(Asked(domain, data=str(tmp_path / "t.jsonl")), "expert", tmp_path / "o.jsonl"), [], QUIET)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl"]
 
 
 def test_names_of_attempts_are_kept_apart() -> None:
@@ -341,6 +364,8 @@ def test_names_of_attempts_are_kept_apart() -> None:
             ["rollout", "--domain", "math", "--user", "expert", "--tasks", "1", "--out", "x.jsonl"],
             "--domain math has none",
         ),
+        (["sft-data", "x.jsonl", "--preview", "-1"], "--preview -1: how many rows"),
+        (["rollout", "--domain", "math", "--tasks", "-1", "--out", "x.jsonl"], "--tasks -1: how many"),
         (["reward", "x.jsonl", "--min-reward", "5"], "--min-reward 5 chooses what --output lists"),
         (["train", "needle", "--min-reward", "0.3", "--cfg"], "data.min_reward=0.3 chooses among stored trajectories"),
     ],

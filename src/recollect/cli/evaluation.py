@@ -40,6 +40,7 @@ def evaluate(
 ) -> None:
     """Measure success on held-out tasks, by data source and by document length: reward, EM, F1 and sub-EM.
 
+    \b
     recollect eval runs/recollect/needle --baseline concat --baseline rag
     recollect eval DIR data.val_files=FILE --out results/dev
     recollect eval --role memory=DIR --role qa=http://localhost:8000/v1
@@ -88,6 +89,7 @@ def ask(
 ) -> None:
     """Read a document section by section, keeping a memory, and answer one question about it.
 
+    \b
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
@@ -120,6 +122,7 @@ def serve(
 ) -> None:
     """Serve a checkpoint to clients of the OpenAI protocol, with the engine of this process.
 
+    \b
     recollect serve --checkpoint runs/recollect/needle --port 8000
 
     With the environment variable RECOLLECT_SERVE_KEY, clients must show that key.
@@ -144,6 +147,7 @@ def export(
 ) -> None:
     """Write a trained model as a plain Hugging Face folder; a LoRA adapter is merged into its base.
 
+    \b
     recollect export runs/recollect/needle --out model --dtype bfloat16
     """
     from recollect.models.export import export_model

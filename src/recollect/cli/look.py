@@ -36,6 +36,7 @@ def data(
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
 
+    \b
     recollect data gsm8k test.jsonl gsm8k_test.json
     recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
     recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200

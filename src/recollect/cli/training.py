@@ -39,7 +39,8 @@ def train(
 
     With no argument it trains the embedded default, recipe `needle`. A real model is the same command:
 
-      recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
+    \b
+    recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
 
     A command of verl, MemAgent or AgentFly works with its own settings. Run the command again after an interruption and
     it goes on where it was.
@@ -86,8 +87,9 @@ def stages(
 ) -> None:
     """Train several roles one after another, each against the newest weights of the others.
 
-      recollect stages two_stage
-      recollect stages FILE.yaml --dry-run
+    \b
+    recollect stages two_stage
+    recollect stages FILE.yaml --dry-run
 
     Without a recipe it starts the training of `two_stage` at once. A recipe lists its `stages`; `recollect train` runs
     them too. Run the command again after an interruption and it goes on in the middle of the stage where it was.
@@ -122,6 +124,7 @@ def sft(
 ) -> None:
     """Supervised training alone: on files of conversations, a run's trajectories, or the recipe's expert.
 
+    \b
     recollect sft data.train_files=chats.jsonl data.val_files=held_out.jsonl actor_rollout_ref.model.path=DIR
     recollect sft data.train_files=runs/recollect/needle min_reward=0.8
     recollect sft --tool reason data.train_files=data/sft
@@ -147,7 +150,11 @@ def pipeline(
         list[str] | None, typer.Option("--skip", help="Leave a stage out; `--skip-generate` is `--skip generate`.")
     ] = None,
     evaluate: Annotated[
-        bool | None, typer.Option("--evaluate/--no-evaluate", help="Measure every model on held-out tasks at the end.")
+        bool | None,
+        typer.Option(
+            "--evaluate/--no-evaluate",
+            help="Measure every model on held-out tasks at the end; default: with the example only.",
+        ),
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="The folder to write to; default: as in the file.")
@@ -156,6 +163,9 @@ def pipeline(
 ) -> None:
     """The whole road: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are passed over.
 
+    With a file of yours, models are measured only with --evaluate.
+
+    \b
     recollect pipeline
     recollect pipeline mine.yaml --mode both --evaluate
     """

@@ -35,6 +35,7 @@ def rollout(
 ) -> None:
     """Let an agent of a domain work, and write its trajectories. The same command goes on after an interruption.
 
+    \b
     recollect rollout --domain math --question "Solve the equation 2x + 5 = 13" --out math.traj.json
     recollect rollout --domain mhqa --data tasks.jsonl --policy http://localhost:8000/v1 -n 4 --out mhqa.jsonl
     """
@@ -64,6 +65,7 @@ def convert(
 ) -> None:
     """Turn trajectories of other formats, and those of runs, into unified ones. What does not fit is told; exit code 1.
 
+    \b
     recollect convert data/raw/*.json --domain mhqa --out data/unified/mhqa.jsonl
     """
     if schema:
@@ -98,6 +100,7 @@ def reward(
 ) -> None:
     """Score trajectories: completion, efficiency, quality and reasoning, weighted by domain.
 
+    \b
     recollect reward "data/unified/*/*.json" --output data/rewards/analysis.json --stats
     """
     given = [*(inputs or []), *([trajectory_glob] if trajectory_glob else [])]
@@ -137,6 +140,7 @@ def sft_data(
 ) -> None:
     """Make training rows of trajectories: a data set for each tool, and one of whole conversations.
 
+    \b
     recollect sft-data "data/unified/*/*.json" --min-reward 0.5 --out data/sft
     recollect sft data.train_files=data/sft/conversations/train.jsonl
     """
@@ -144,6 +148,8 @@ def sft_data(
     from recollect.trajectories import sft_data as rows
 
     given = [*(inputs or []), *([unified_glob] if unified_glob else [])]
+    if preview < 0:
+        raise BadInput(f"--preview {preview}: how many rows of each data set? It must be positive")
     if not given or (out is None and not preview):
         raise BadInput("name the trajectories and --out DIR, or --preview N")
     choice = rows.Choice(templates, domain, min_reward, val_ratio, seed)

@@ -42,7 +42,7 @@ class Agent:
     use_agent: bool = True  # False: one plain question and answer, whatever agent_type says
     agent_type: str = "recurrent"  # a name of docs/agents.md, or module:function, or file.py:function
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
-    template: str | None = None  # chat template by name: chatml, qwen2.5 or qwen3; default: the tokenizer's own
+    template: str | None = None  # chat template: chatml, qwen2.5, qwen3, llama3 or plain; default: the tokenizer's own
     tools: list[str] = field(default_factory=list)  # tools by name; mhqa, video, math, swe and tau have their own
     tool_parser: str | None = None  # hermes, llama, react, code, search_r1, line, compact, or module:function
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it

@@ -72,9 +72,7 @@ class Actor:
     clip_ratio_high: float | None = None  # upper side alone; default clip_ratio
     clip_ratio_c: float = 3.0  # dual clip: bound on the loss of tokens with negative advantage
     loss_agg_mode: str = "token-mean"  # token-mean, trajectory-mean or seq-mean-token-{sum,mean,sum-norm}
-    loss_scale_factor: float | None = (
-        None  # divisor of seq-mean-token-sum-norm; default: the longest completion allowed
-    )
+    loss_scale_factor: float | None = None  # divisor of seq-mean-token-sum-norm; default: the longest completion
     use_kl_loss: bool = False  # add a divergence from the reference policy to the loss
     kl_loss_coef: float = 0.001  # its weight
     kl_loss_type: str = "low_var_kl"  # its estimator: low_var_kl, kl, mse, abs or full (exact over the vocabulary)

@@ -59,6 +59,11 @@ def as_asked(task: Task) -> str:
     return task.question
 
 
+def nothing_missing(task: Task, cfg: Config) -> str:
+    """A question is enough."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Domain:
     """One domain of tasks."""
@@ -70,3 +75,4 @@ class Domain:
     expert: Callable[[Task, list[Action]], str]  # the next action of a scripted agent
     prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
     ask: Callable[[Task], str] = as_asked  # the first message
+    missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing

@@ -8,6 +8,7 @@ from recollect.domains.experts import mhqa_expert
 from recollect.domains.passages import search
 from recollect.domains.verify import said
 from recollect.tools.base import Tool
+from recollect.types import Task
 
 PROMPT = f"""Answer a question whose answer needs several facts. {SYNTAX}
 First decompose the question, then search for one fact after another, each search with what the last one found, \
@@ -19,4 +20,11 @@ def tools(cfg: Config) -> list[str | Tool]:
     return [decompose, "search" if cfg.search.corpus or cfg.search.endpoint else search, reason, finalize]
 
 
-MHQA = Domain("mhqa", PROMPT, tools, said, mhqa_expert)
+def missing(task: Task, cfg: Config) -> str:
+    """What a data row lacks."""
+    searched = task.context is not None or cfg.search.corpus or cfg.search.endpoint
+    place = f"data.context_key={cfg.data.context_key}"
+    return "" if searched else f"an mhqa task needs passages under {place}, or set search.corpus or search.endpoint"
+
+
+MHQA = Domain("mhqa", PROMPT, tools, said, mhqa_expert, missing=missing)

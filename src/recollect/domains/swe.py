@@ -29,6 +29,9 @@ _STEERING = {"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini"
 _PASSED = re.compile(r"\b[1-9]\d* passed\b|\bRan [1-9]\d* tests?\b")
 
 
+NEEDED = "a swe task needs `files` (path → text), or `repo`, an existing folder"
+
+
 def tools(cfg: Config) -> list[str | Tool]:
     """What the agent may call."""
     return ["bash", "read_file", "write_file", "edit_file", "list_files", "grep", reason, finalize]
@@ -36,14 +39,24 @@ def tools(cfg: Config) -> list[str | Tool]:
 
 def files_of(task: Task) -> dict[str, str]:
     """The repository's text files, by path: those in the task, or those of the folder that it names."""
-    files = task.fields.get("files")
-    if files is not None:
+    files, folder = task.fields.get("files"), _folder(task)
+    if isinstance(files, dict):
         return {str(path): str(text) for path, text in files.items()}
+    if folder is None:
+        raise BadInput(f"{task.place or task.id}: {NEEDED}")
+    return read_folder(folder)
+
+
+def _folder(task: Task) -> Path | None:
+    """The folder that a task names, if it is one."""
     repo = task.fields.get("repo") or (task.context if isinstance(task.context, str) else None)
     folder = Path(str(repo)).expanduser() if repo else None
-    if folder is None or not folder.is_dir():
-        raise BadInput(f"{task.place or task.id}: a swe task needs `files`, or `repo`, an existing folder")
-    return read_folder(folder)
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def missing(task: Task, cfg: Config) -> str:
+    """What a data row lacks."""
+    return "" if isinstance(task.fields.get("files"), dict) or _folder(task) is not None else NEEDED
 
 
 def read_folder(folder: Path) -> dict[str, str]:
@@ -102,4 +115,4 @@ def asked(task: Task) -> str:
     return f"{task.question}\nTests: {task.fields.get('test') or TEST}"
 
 
-SWE = Domain("swe", PROMPT, tools, verify, swe_expert, prepare, asked)
+SWE = Domain("swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing)

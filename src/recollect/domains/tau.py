@@ -156,4 +156,10 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
     return same and says(task, answer) is not False
 
 
-TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked)
+def missing(task: Task, cfg: Config) -> str:
+    """What a data row lacks."""
+    held = isinstance(task.fields.get("database"), dict)
+    return "" if held else "a tau task needs `database`, an object of tables"
+
+
+TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked, missing=missing)

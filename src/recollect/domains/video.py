@@ -36,4 +36,10 @@ def tools(cfg: Config) -> list[str | Tool]:
     return [load_context, reason, finalize]
 
 
-VIDEO = Domain("video", PROMPT, tools, said, video_expert)
+def missing(task: Task, cfg: Config) -> str:
+    """What a data row lacks."""
+    given = task.context.strip() if isinstance(task.context, str) else task.context
+    return "" if given else f"a video task needs its captions under data.context_key={cfg.data.context_key}"
+
+
+VIDEO = Domain("video", PROMPT, tools, said, video_expert, missing=missing)

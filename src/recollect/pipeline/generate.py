@@ -28,7 +28,8 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     if plan.weights is not None:  # what min_reward and rl_min_reward compare is weighted as the plan says
         given.setdefault("agent.reward_name", f"trajectory(weights={plan.weights})")
     settings = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-    if run(Request(asked, plan.policy, raw, plan.samples, heat, cfg.trainer.seed), settings, console):
+    request = Request(asked, plan.policy, raw, plan.samples, heat, cfg.trainer.seed, shown=out)
+    if run(request, settings, console):
         raise RuntimeError(f"attempts of {domain} have failed; the same command tries them again")
     rows = [json.loads(line) for line in raw.read_text().splitlines()]
     for row in rows:

@@ -10,6 +10,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.data.files import load_tasks
 from recollect.data.made_up import MADE_UP
+from recollect.domains.registry import DOMAINS
 from recollect.types import BadInput, Task
 
 CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
@@ -30,18 +31,28 @@ class Asked:
 
 def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
     """The tasks, in order. A corpus that the question comes with is put into the configuration."""
+    if asked.made_up < 0:
+        raise BadInput(f"--tasks {asked.made_up}: how many made-up tasks? It must be positive")
     given = [name for name in ("question", "data", "made_up") if getattr(asked, name)]
     if len(given) != 1:
         raise BadInput("give one of --question TEXT, --data FILE and --tasks N")
     if asked.data is not None:
         if asked.context is not None:
             raise BadInput("--context belongs to --question; the tasks of --data bring their own")
-        return load_tasks(cfg, [asked.data])
+        return _complete(load_tasks(cfg, [asked.data]), asked.domain, cfg)
     if asked.made_up:
         family = MADE_UP[asked.domain]
         make = (lambda i: family.held_out(cfg, 1, i)) if asked.held_out else (lambda i: family.train(cfg, 0, i))
         return [make(i) for i in range(asked.made_up)]
     return [_single(asked, cfg)]
+
+
+def _complete(tasks: list[Task], domain: str, cfg: Config) -> list[Task]:
+    """The tasks of a file; one that its domain cannot work on is refused with its place."""
+    for task in tasks:
+        if problem := DOMAINS[domain].missing(task, cfg):
+            raise BadInput(f"{task.place}: {problem}; it has {', '.join(task.fields)}")
+    return tasks
 
 
 def _single(asked: Asked, cfg: Config) -> Task:

@@ -164,6 +164,7 @@ class Request:
     temperature: float = 1.0
     seed: int = 0
     user: str | None = None  # who plays the user of tau; None: the task's script
+    shown: Path | None = None  # the file to name when all is done, if it is not the one that is written
 
 
 def plan_of(cfg: Config, request: Request, tasks: Sequence[Task], sampling: Sampling) -> str:
@@ -227,7 +228,7 @@ def attempt(
     written = store.finish(attempts)
     rows = [from_json(store.rows[key]) for key in attempts]
     good, checked = sum(r["success"] is True for r in rows), sum(r["success"] is not None for r in rows)
-    place = written[0] if len(written) == 1 else out
+    place = request.shown or (written[0] if len(written) == 1 else out)
     told = f", {good} of {checked} succeeded" if checked else ", nothing to check them against"
     console.say(f"{len(rows)} trajectories in {place}{told}")
     return 0
