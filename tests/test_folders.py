@@ -23,6 +23,8 @@ def test_a_place_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
 COMMANDS = {
     "train": ["train", "trainer.default_local_dir=/proc/foo", "--dry-run"],
     "sft": ["sft", "sft.steps=1", "trainer.default_local_dir=/proc/foo"],
+    "eval": ["eval", "tiny", "--out", "/proc/foo/x"],
+    "eval of a file": ["eval", "--model", "tiny", "--data", "rows.jsonl", "--out", "/proc/foo"],
     "model": ["model", "tiny", "--out", "/proc/foo"],
     "export": ["export", "tiny", "--out", "/proc/foo"],
     "data": ["data", "needle", "/proc/foo.jsonl", "--count", "1"],

@@ -23,6 +23,7 @@ from recollect.eval.items import Item, ItemLog, fingerprint, item_of
 from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
+from recollect.folders import refuse_unwritable
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
 from recollect.run import write_atomic
@@ -42,6 +43,8 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
     for agent in baselines:
         agent_config(cfg, agent)  # refuses an unknown one before anything is measured
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
+    if place is not None:
+        refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")
     cast = who.cast(max((t.question for t in tasks), key=len))
     try:
         result = _measure(cfg, cast, tasks, who, place, console, baselines)
