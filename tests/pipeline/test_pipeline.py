@@ -115,6 +115,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"agents": {"mhqa": {"question": 3}}}, "has questions and test"),
     ({"settings": {"agent": {"max_turn": 3}}}, r"agent\.max_turn"),
     ({"rl": [1]}, "rl is a mapping"),
+    ({"rl": {"trainer": {"seed": "x"}}}, r"plan\.yaml: rl: trainer\.seed=x"),
+    ({"settings": {"trainer": {"seed": "x"}}}, r"plan\.yaml: settings: trainer\.seed=x"),
 ]
 
 

@@ -44,10 +44,10 @@ class Plan:
     sft: dict[str, Any] = field(default_factory=dict)
     rl: dict[str, Any] = field(default_factory=dict)
 
-    def config(self, stage: dict[str, Any], *overrides: str) -> Config:
-        """The configuration of a stage."""
+    def config(self, stage: dict[str, Any], *overrides: str, where: str = "the pipeline") -> Config:
+        """The configuration of a stage; ``where`` it is written is for messages."""
         tree = _merged(_merged({"agent": {"agent_type": "domain", "reward_name": "success"}}, self.settings), stage)
-        return compose(None, [f"actor_rollout_ref.model.path={self.model}", *overrides], base=tree)
+        return compose(None, [f"actor_rollout_ref.model.path={self.model}", *overrides], base=tree, where=where)
 
 
 def read_plan(name: str | None) -> Plan:
@@ -78,8 +78,8 @@ def _checked(tree: dict[str, Any], place: str) -> Plan:
         tree[name] = tree.get(name) or {}
     plan = Plan(**{**tree, "agents": made})
     _check_values(plan, place)
-    for stage in ({}, plan.sft, plan.rl):
-        plan.config(stage)  # a key that does not exist is refused now, not after an hour
+    for name, stage in (("settings", {}), ("sft", plan.sft), ("rl", plan.rl)):
+        plan.config(stage, where=f"{place}: {name}")  # a key that does not exist is refused now, not after an hour
     return plan
 
 

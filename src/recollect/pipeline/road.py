@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect.console import Console
 from recollect.eval.card import file_hash
+from recollect.folders import refuse_unwritable
 from recollect.pipeline.plan import MODES, Plan
 from recollect.pipeline.report import write_report
 from recollect.pipeline.stages import NEEDS, READS, STAGES, Place, outputs
@@ -35,6 +36,7 @@ def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
 def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
     """Do what is left of the stages and write the report."""
     place = Place(Path(plan.out).expanduser())
+    refuse_unwritable(place.out, f"out={plan.out}")
     place.out.mkdir(parents=True, exist_ok=True)
     records: dict[str, Any] = {}
     for name in STAGES:

@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.console import Console
+from recollect.folders import refuse_unwritable
 from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.roles import bindings as bound_roles
@@ -203,3 +204,4 @@ def _check_root(root: Path) -> None:
         raise BadInput(f"{root} holds a single run; name another with trainer.experiment_name=…")
     if root.exists() and not root.is_dir():
         raise BadInput(f"the run directory {root} is a file")
+    refuse_unwritable(root, f"the run directory {root}")

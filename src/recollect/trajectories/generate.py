@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from recollect.config import Config
 from recollect.console import Console
 from recollect.domains.registry import DOMAINS
+from recollect.folders import refuse_unwritable
 from recollect.policies.endpoint import EndpointGone
 from recollect.rollout import Collector
 from recollect.run import write_atomic
@@ -184,6 +185,7 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     if request.n < 1 or request.temperature < 0:
         raise BadInput(f"-n {request.n} must be positive and --temperature {request.temperature} not negative")
     refuse_finished(request.out.expanduser())
+    refuse_unwritable(request.out.parent, f"--out {request.out}")
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
