@@ -51,6 +51,16 @@ def test_results_of_other_players_are_not_taken_over(tmp_path: Path, small_model
     assert fingerprint(cfg, {"qa": "tiny", "memory": "a"}) == fingerprint(cfg, {"memory": "a", "qa": "tiny"})
 
 
+def test_results_with_another_corpus_are_not_taken_over(tmp_path: Path) -> None:
+    corpus = tmp_path / "passages.jsonl"
+    corpus.write_text('{"text": "a"}\n')
+    cfg = named(None, ["memory=tiny", "qa=tiny"], [*SETTINGS, f"search.corpus={corpus}"]).cfg
+    before = fingerprint(cfg, {})
+    assert before == fingerprint(cfg, {})
+    corpus.write_text('{"text": "ab"}\n')
+    assert before != fingerprint(cfg, {})
+
+
 def test_a_run_is_its_newest_checkpoint(tmp_path: Path, small_model: Path) -> None:
     """Wherever a model folder may be named: as a frozen role, behind a server, in `eval`."""
     run = tmp_path / "run"

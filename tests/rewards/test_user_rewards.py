@@ -6,6 +6,7 @@ import json
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,14 +137,18 @@ def test_options_that_cannot_work_are_refused_by_name(name: str, said: str) -> N
         find_reward(name)
 
 
-def test_options_that_work_are_taken() -> None:
-    for name in (
-        "length_penalty(limit=512)",
-        "tool_use(waste=1)",
-        "code_reward(partial=false)",
-        "trajectory(domain=math)",
-    ):
-        find_reward(name)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("length_penalty(limit=512)", {"limit": 512}),
+        ("tool_use(waste=1)", {"waste": 1}),
+        ("code_reward(partial=false)", {"partial": False}),
+        ("trajectory(domain=math)", {"domain": "math"}),
+    ],
+)
+def test_options_that_work_are_taken(name: str, options: dict[str, Any]) -> None:
+    bound: Any = find_reward(name)
+    assert options.items() <= bound.keywords.items()
 
 
 def test_a_reward_that_asks_for_what_no_task_has_is_refused(user_file: Path) -> None:

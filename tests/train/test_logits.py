@@ -24,21 +24,22 @@ def plainly(raw: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, T
     return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
-def compare(raw: Tensor, temperature: float, tolerance: float) -> None:
-    """Both figures and their gradient, against float64."""
+def errors(raw: Tensor, temperature: float) -> tuple[float, float]:
+    """How far the figures, at most, and their gradient, relative to it, are from those in float64."""
     targets = torch.randint(raw.shape[1], (len(raw),), device=raw.device)
     weights = torch.randn(2, len(raw), device=raw.device)
     ours, exact = raw.clone().requires_grad_(), raw.double().requires_grad_()
     made, expected = logits.figures(ours, targets, temperature), plainly(exact, targets, temperature)
-    for one, other in zip(made, expected, strict=True):
-        assert one.dtype == torch.float32
-        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+    assert all(one.dtype == torch.float32 for one in made)
     for found in (made, expected):
         sum((one * weight).sum() for one, weight in zip(found, weights, strict=True)).backward()
     assert ours.grad is not None
     assert exact.grad is not None
     assert ours.grad.dtype == raw.dtype
-    assert (ours.grad.double() - exact.grad).norm() <= tolerance * exact.grad.norm()
+    with torch.no_grad():
+        worst = [((one - other).abs() / (1 + other.abs())).max() for one, other in zip(made, expected, strict=True)]
+    apart = float((ours.grad.double() - exact.grad).norm())
+    return float(torch.stack(worst).max()), apart / float(exact.grad.norm()) if apart else 0.0
 
 
 @pytest.mark.parametrize("size", [1, 5, 64, 200])
@@ -49,13 +50,17 @@ def test_figures_and_gradients_are_those_of_a_softmax(
     monkeypatch.setattr(logits, "BLOCK", 64)
     torch.manual_seed(size)
     for shift in (0.0, 100.0, -1e4):  # what all logits have in common costs no digits
-        compare((4 * torch.randn(7, size) + shift).to(DEVICE), temperature, 1e-4 if size > 1 else 1.0)
+        figures, gradient = errors((4 * torch.randn(7, size) + shift).to(DEVICE), temperature)
+        assert figures <= 1e-5
+        assert gradient <= 1e-4
 
 
 def test_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logits, "BLOCK", 64)
     torch.manual_seed(0)
-    compare((4 * torch.randn(9, 333, device=DEVICE)).bfloat16(), 0.8, 8e-3)  # interpreted, numbers are cut, not rounded
+    figures, gradient = errors((4 * torch.randn(9, 333, device=DEVICE)).bfloat16(), 0.8)
+    assert figures <= 1e-5
+    assert gradient <= 8e-3  # interpreted, numbers are cut, not rounded
 
 
 def test_rows_of_a_wider_matrix_and_no_rows_at_all() -> None:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from omegaconf import OmegaConf
-
-from recollect.compose import compose
+from recollect.compose import from_yaml
 from recollect.config import Config
 from recollect.data.files import expand
 from recollect.data.made_up import made_up
@@ -42,8 +39,7 @@ def runs_of(paths: Sequence[str]) -> list[Path]:
 
 def tasks_of_run(run: Path, wanted: Sequence[str], read: Tasks) -> dict[str, Task]:
     """Tasks of a run by id, as far as they can be made or read again."""
-    tree: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    cfg = compose(None, [], base=tree)
+    cfg = from_yaml((run / "config.yaml").read_text())
     tasks = read(cfg) if cfg.data.train_files else [made for name in wanted if (made := _made_up(cfg, name))]
     ids = set(wanted)
     return {task.id: task for task in tasks if task.id in ids}

@@ -18,6 +18,7 @@ from recollect.config import Config
 from recollect.data.questions import questions_of
 from recollect.eval.card import file_hash
 from recollect.eval.length import length_of
+from recollect.retrieval.corpus import fingerprint as corpus_state
 from recollect.rewards.memory import part_of
 from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
 from recollect.types import Task, Trajectory
@@ -72,12 +73,14 @@ def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
 def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
     """A name for what decides an item's outcome: settings, the files they name, and who plays which role.
 
-    Of weights it is the time at which they were written; of data nothing, for an item knows its own task.
+    Of weights and of a corpus it is the time at which they were written; of data nothing, for an item knows its task.
     """
     lines = [line for line in to_yaml(cfg).splitlines() if not line.strip().startswith(ANYWAY)]
     made = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
     for path in _named_files(cfg):
         made.update(f"{path}:{file_hash(path)}\n".encode())
+    if cfg.search.corpus:
+        made.update(corpus_state(cfg.search.corpus).encode())
     for role, where in sorted(players.items()):
         files = sorted(Path(where).expanduser().glob("*.safetensors"))
         weights = [f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files]
@@ -122,8 +125,12 @@ class ItemLog:
 
     def missing(self, tasks: Iterable[Task], n: int) -> list[Task]:
         """The tasks that lack an attempt, those included that have changed since."""
-        done = lambda task, name, i: (task.id, i) in self.items and self.items[task.id, i].task == name
-        return [t for t in tasks for name in [digest(t)] if not all(done(t, name, i) for i in range(n))]
+        out = []
+        for task in tasks:
+            kept = [self.items.get((task.id, i)) for i in range(n)]
+            if {item.task if item else "" for item in kept} != {digest(task)}:
+                out.append(task)
+        return out
 
     def of(self, tasks: Sequence[Task], n: int) -> list[list[Item]]:
         """The attempts at each task."""
