@@ -140,7 +140,9 @@ def _data(cfg: Config) -> Problems:
     yield from _known("data.truncation", data.truncation, ["error", "left", "right", "center"])
     yield from _positive(data, "data", "train_batch_size val_batch_size max_prompt_length")
     yield from _positive_by_any_name(LENGTH, data.max_response_length)
-    yield from _from_minus_one(data, "data", "val_max_samples")
+    yield from _from_minus_one(data, "data", "val_max_samples train_max_samples")
+    if data.train_max_samples == 0:
+        yield "data.train_max_samples=0 leaves nothing to train on; -1 takes all"
     if data.offline_files and cfg.algorithm.adv_estimator == "remax":
         yield "algorithm.adv_estimator=remax samples greedy baselines; data.offline_files has none: take another"
     if data.min_reward is not None and not (data.train_files or data.offline_files):
@@ -197,7 +199,7 @@ def _actor(cfg: Config) -> Problems:
     yield from _known(f"{POLICY}.dtype", actor.dtype, DTYPES)
     yield from _optim(f"{POLICY}.optim", actor.optim)
     yield from _positive(actor, POLICY, "ppo_epochs ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu grad_clip")
-    yield from _positive(actor, POLICY, "loss_scale_factor")
+    yield from _positive(actor, POLICY, "loss_scale_factor target_kl")
     yield from _not_negative(actor, POLICY, "clip_ratio clip_ratio_low clip_ratio_high entropy_coeff kl_loss_coef")
     if not actor.clip_ratio_c > 1:
         yield f"{POLICY}.clip_ratio_c={actor.clip_ratio_c} must be larger than 1"
@@ -259,7 +261,7 @@ def _critic(cfg: Config) -> Problems:
     yield from _optim("critic.optim", critic.optim)
     yield from _known("critic.loss_agg_mode", critic.loss_agg_mode, AGG_MODES)
     yield from _positive(critic, "critic", "ppo_epochs ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu")
-    yield from _positive(critic, "critic", "cliprange_value grad_clip")
+    yield from _positive(critic, "critic", "cliprange_value grad_clip loss_coef")
     yield from _fsdp("critic.fsdp_config", critic.fsdp_config.fsdp_size)
     if cfg.algorithm.adv_estimator != "gae":  # a command may describe a critic that its estimator does not ask for
         if cfg.trainer.critic_warmup > 0:
@@ -279,7 +281,7 @@ def _sft(cfg: Config) -> Problems:
     yield from _optim("sft.optim", cfg.sft.optim)
     yield from _positive(cfg.sft, "sft", "batch_size")
     yield from _known("sft.overlong", cfg.sft.overlong, ["cut", "drop", "error"])
-    yield from _not_negative(cfg.sft, "sft", "steps workers max_length")
+    yield from _not_negative(cfg.sft, "sft", "steps workers max_length log_freq")
     yield from _from_minus_one(cfg.sft, "sft", "test_freq save_freq")
 
 
@@ -343,6 +345,7 @@ def _optim(place: str, optim: Optim) -> Problems:
     yield from _known(f"{place}.lr_scheduler_type", optim.lr_scheduler_type, ["constant", "linear", "cosine"])
     yield from _not_negative(optim, place, "lr weight_decay lr_warmup_steps")
     yield from _share(f"{place}.min_lr_ratio", optim.min_lr_ratio)
+    yield from _share(f"{place}.lr_warmup_steps_ratio", optim.lr_warmup_steps_ratio)
     if len(optim.betas) != 2 or not all(0 <= b < 1 for b in optim.betas):
         yield f"{place}.betas={list(optim.betas)} must be two numbers in [0, 1)"
 

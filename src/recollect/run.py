@@ -56,7 +56,7 @@ class Run:
                 raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
             optims = [cfg.actor_rollout_ref.actor.optim]
             optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
-            longer = all(optim.lr_scheduler_type == "constant" for optim in optims)
+            longer = all(o.lr_scheduler_type == "constant" and not o.lr_warmup_steps_ratio for o in optims)
             more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
             other = differing(config.read_text(), cfg, MAY_CHANGE + more)
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"

@@ -44,6 +44,7 @@ class Data:
     offline_files: list[str] = field(default_factory=list)  # trajectories to learn from in one epoch, without sampling
     made_up: str = "needle"  # the made-up tasks that a run without train_files takes
     train_batch_size: int = 16  # tasks per step
+    train_max_samples: int = -1  # training tasks, drawn by the seed (data.shuffle=False: the first ones); -1: all
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
     val_max_samples: int = -1  # validation tasks; -1: all of the files, or evaluation.tasks made-up ones (else 256)
     prompt_key: str = "question"  # field with the question; its default also finds `prompt`

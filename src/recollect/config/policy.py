@@ -14,6 +14,7 @@ class Optim:
     weight_decay: float = 0.01  # decoupled weight decay
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])  # of AdamW
     lr_warmup_steps: int = 0  # updates of linear warm-up
+    lr_warmup_steps_ratio: float = 0.0  # warm-up as a share of all updates, where lr_warmup_steps is 0
     lr_scheduler_type: str = "constant"  # after the warm-up: constant, linear or cosine
     min_lr_ratio: float = 0.0  # where linear and cosine end, as a share of lr
 
@@ -78,6 +79,7 @@ class Actor:
     kl_loss_type: str = "low_var_kl"  # its estimator: low_var_kl, kl, mse, abs or full (exact over the vocabulary)
     entropy_coeff: float = 0.0  # weight of the entropy bonus
     grad_clip: float = 1.0  # largest gradient norm
+    target_kl: float | None = None  # end the updates of a step at a divergence of 1.5 × this from the sampling policy
     dtype: str = "auto"  # compute type of the update: auto, float32 or bfloat16; weights are float32
 
 
@@ -168,6 +170,7 @@ class Critic:
     ppo_epochs: int | None = None  # passes over each batch; default: as the actor
     cliprange_value: float = 0.5  # how far a value may move from the old one without losing its gradient
     loss_agg_mode: str = "token-mean"  # as the actor's
+    loss_coef: float = 1.0  # weight of the value loss; seen by grad_clip, for AdamW itself does not depend on it
     grad_clip: float = 1.0  # largest gradient norm
     fsdp_config: Offload = field(default_factory=Offload)
 

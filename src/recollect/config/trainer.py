@@ -19,6 +19,7 @@ class SFT:
     overlong: str = "cut"  # a longer conversation: cut (its end), drop or error
     test_freq: int = -1  # updates between measurements on held-out conversations; -1: only before and after
     workers: int = 0  # processes that prepare batches
+    log_freq: int = 0  # updates between rows of metrics; 0: about twenty rows, at least one every 50 updates
     save_freq: int = 500  # updates between checkpoints; -1: only at the end
     export_dtype: str = "float32"  # type of the final `model` folder of `recollect sft`: float32 or bfloat16
     optim: Optim = field(default_factory=lambda: Optim(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"))

@@ -18,7 +18,18 @@ MADE_UP_TASKS = 256  # validation tasks of families without lengths
 
 
 def training_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
-    """The tasks of data.train_files; of stored trajectories those that reached data.min_reward."""
+    """The tasks of data.train_files, at most data.train_max_samples of them."""
+    tasks, most = _all_tasks(cfg, say), cfg.data.train_max_samples
+    if not 0 <= most < len(tasks):
+        return tasks
+    say(f"{most} of {len(tasks)} tasks: data.train_max_samples={most}")
+    if not cfg.data.shuffle:
+        return tasks[:most]
+    return [tasks[i] for i in sorted(random.Random(f"tasks:{cfg.trainer.seed}").sample(range(len(tasks)), most))]
+
+
+def _all_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
+    """All tasks of data.train_files; of stored trajectories those that reached data.min_reward."""
     data = cfg.data
     if data.min_reward is None and not holds_trajectories(data.train_files):
         return load_tasks(cfg, data.train_files)

@@ -132,9 +132,9 @@ class Critic:
                 values = model.values(packed, head_only)[packed.entry_target]
                 each, bound = value_loss(values, old[e], returns[e], self.cfg.cliprange_value)
                 clipped.add_((weight[e] * bound).sum())
-                return (weight[e] * each).sum()
+                return self.cfg.loss_coef * (weight[e] * each).sum()
 
-            total = self.learner.accumulate(packs, loss)
+            total = self.learner.accumulate(packs, loss) / self.cfg.loss_coef
             share = float(weight.sum())
             return {"value_loss": total, "value_clip_fraction": float(clipped) / share if share else 0.0}
 

@@ -15,7 +15,13 @@ from recollect.types import Group, Trajectory
 
 ACTOR = ("policy_loss", "kl", "entropy", "grad_norm", "lr", "skipped_updates")  # in every row, 0 without an update
 
-FOUND = ("clip_fraction", "logprob_drift", "importance", "importance_capped")  # where an update has found them
+FOUND = (
+    "clip_fraction",
+    "logprob_drift",
+    "policy_kl",
+    "importance",
+    "importance_capped",
+)  # where an update has found them
 
 
 def role_tokens(groups: Sequence[Group]) -> Counter[tuple[str, str]]:

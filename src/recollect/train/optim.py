@@ -91,9 +91,10 @@ def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple
 
 def learning_rate(config: Optim, step: int, total: int) -> float:
     """The learning rate of update ``step`` (from 0) out of ``total``."""
-    if step < config.lr_warmup_steps:
-        return config.lr * (step + 1) / config.lr_warmup_steps
-    progress = min(1.0, (step - config.lr_warmup_steps) / max(1, total - config.lr_warmup_steps))
+    warmup = config.lr_warmup_steps or math.ceil(config.lr_warmup_steps_ratio * total)
+    if step < warmup:
+        return config.lr * (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
     if config.lr_scheduler_type == "constant":
         return config.lr
     if config.lr_scheduler_type == "linear":

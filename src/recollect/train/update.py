@@ -21,7 +21,11 @@ from recollect.train.budget import Budget, run_with_budget
 from recollect.train.learner import Learner
 from recollect.train.setup import longest_completion
 
-STATISTICS = ("policy_loss", "kl", "entropy", "clip_fraction", "logprob_drift", "importance", "importance_capped")
+FAR = 1.5  # × target_kl: the divergence at which the updates of a step end
+STATISTICS = (
+    *("policy_loss", "kl", "entropy", "clip_fraction", "logprob_drift"),
+    *("policy_kl", "importance", "importance_capped"),
+)
 
 
 @dataclass
@@ -57,6 +61,7 @@ def policy_update(
     scale = actor.loss_scale_factor or longest_completion(cfg)
     moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
     rows: list[dict[str, float]] = []
+    far = False
     for members, entries in batch.mini_batches(actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
         weight = np.zeros(batch.entries, np.float32)
         of_trajectory, of_sequence = batch.trajectories_E[entries], batch.sequences_E[entries]
@@ -64,10 +69,12 @@ def policy_update(
         terms = Terms(torch.from_numpy(weight).to(device), advantage, sampler, sequence, notes.old, notes.reference)
         if only_advantage:  # sequences without advantage have no gradient: they need not be computed
             members = np.intersect1d(members, moved).tolist()
-        if members:
-            rows.append(_one_update(cfg, learner, batch, members, terms, reference, budget))
-        else:
+        made = _one_update(cfg, learner, batch, members, terms, reference, budget) if members and not far else None
+        far = far or bool(members and made is None)
+        if made is None:
             learner.skip()
+        else:
+            rows.append(made)
     keys = rows[0].keys() if rows else ()
     return {k: float(np.mean([r[k] for r in rows])) for k in keys} | {"updates": float(len(rows))}
 
@@ -80,7 +87,8 @@ def _one_update(
     terms: Terms,
     reference: Learner | None,
     budget: Budget,
-) -> dict[str, float]:
+) -> dict[str, float] | None:
+    """One update and what it found; None where the policy has gone too far from the one that sampled."""
     actor, share = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
 
@@ -92,10 +100,14 @@ def _one_update(
         learner.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
         part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
         names = [n for n in STATISTICS if cfg.algorithm.rollout_is is not None or not n.startswith("importance")]
+        names = [n for n in names if actor.target_kl is not None or n != "policy_kl"]
         means = {k: float(sums[k]) / (1.0 if k in ("policy_loss", "kl") else part) for k in names}
         return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
 
     made = run_with_budget(packs, budget, work, learner.optimizer.zero_grad)
+    if actor.target_kl is not None and made["policy_kl"] > FAR * actor.target_kl:
+        learner.optimizer.zero_grad()
+        return None
     return made | learner.step()
 
 
@@ -134,6 +146,7 @@ def _loss(
         sums["policy_loss"] += (weight * policy).sum()
         sums["entropy"] += (weight * entropy).sum()
         sums["clip_fraction"] += (weight * clipped).sum()
+        sums["policy_kl"] += (weight * KL["low_var_kl"](old, logp)).sum()
         sums["logprob_drift"] += (weight * (logp - sampler).abs()).sum()
         sums["share"] += weight.sum()
     return total

@@ -71,7 +71,7 @@ class Supervised:
         cfg, began = self.cfg, time.monotonic()
         losses: list[float] = []
         done = start
-        every = max(1, min(50, cfg.sft.steps // 20))
+        every = cfg.sft.log_freq or max(1, min(50, cfg.sft.steps // 20))
         if start == 0:
             self.measure(0)
         with self.console.progress("SFT step", cfg.sft.steps, start) as advance:
