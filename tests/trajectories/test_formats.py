@@ -139,11 +139,7 @@ def test_steps_lose_nothing() -> None:
     assert {k: about[k] for k in ("run_id", "start_time", "end_time", "stop_reason", "env")} == {
         k: STEPS[k] for k in ("run_id", "start_time", "end_time", "stop_reason", "env")
     }
-    assert [s["phase"] for s in about["steps"]] == ["PLAN", "EXEC", "WRITE", "FINALIZE"]
-    assert [s["turn_id"] for s in about["steps"]] == [0, 1, 2, 3]
-    assert about["steps"][1]["content"] == STEPS["steps"][1]["content"]
-    assert about["steps"][1]["tool"] == {"phase": "EXEC", "turn_id": 1, "returncode": 2}
-    assert about["steps"][2]["tool"]["content"] == STEPS["steps"][4]["content"]
+    assert about["steps"] == STEPS["steps"]
 
 
 STEP = st.fixed_dictionaries(
@@ -161,22 +157,7 @@ def test_every_text_of_every_step_is_somewhere(steps: list[dict[str, Any]], code
         for s in steps
     ]
     made = unify({"domain": "swe", "task_id": "t", "steps": steps, "success": None})
-    assert rebuilt(made) == [{k: v for k, v in s.items() if v is not None} for s in steps]
-
-
-def rebuilt(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The steps that a unified record came from."""
-    out = []
-    for action, note in zip(record["actions"], record["metadata"]["steps"], strict=True):
-        note = dict(note)
-        tool = note.pop("tool", None)
-        if action["tool"] != "observation" or "phase" in note or "turn_id" in note:
-            out.append({"role": "assistant", "content": note.pop("content", action["input"]), **note})
-        if tool is not None:
-            code = tool.pop("returncode", None)
-            text = tool.pop("content", f"<returncode>{code}</returncode><output>{action['output']}</output>")
-            out.append({"role": "tool", "content": text, **tool})
-    return out
+    assert made["metadata"]["steps"] == steps
 
 
 @pytest.mark.parametrize(
@@ -201,23 +182,17 @@ def test_tool_output() -> None:
 
 def test_chat_with_words_between_calls_and_users_who_reply() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "get", "arguments": '{"id": 1}'}}
-    made = unify(
-        {
-            "messages": [
-                {"role": "system", "content": "Be kind."},
-                {"role": "user", "content": "Cancel it."},
-                {"role": "assistant", "content": "Which one?"},
-                {"role": "user", "content": "The first."},
-                {"role": "assistant", "content": "I look.", "tool_calls": [call, {**call, "id": "b"}]},
-                {"role": "tool", "tool_call_id": "b", "content": "two"},
-                {"role": "tool", "tool_call_id": "a", "content": "one"},
-                {"role": "assistant", "content": "Done."},
-            ],
-            "tools": [{"type": "function"}],
-        },
-        "tau",
-        "name",
-    )
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Cancel it."},
+        {"role": "assistant", "content": "Which one?"},
+        {"role": "user", "content": "The first."},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call, {**call, "id": "b"}]},
+        {"role": "tool", "tool_call_id": "b", "content": "two"},
+        {"role": "tool", "tool_call_id": "a", "content": "one"},
+        {"role": "assistant", "content": "Done."},
+    ]
+    made = unify({"messages": messages, "tools": [{"type": "function"}]}, "tau", "name")
     assert [(a["tool"], a["input"], a["output"]) for a in made["actions"]] == [
         ("respond", "Which one?", "The first."),
         ("reason", "I look.", ""),
@@ -225,7 +200,7 @@ def test_chat_with_words_between_calls_and_users_who_reply() -> None:
         ("get", {"id": 1}, "two"),
     ]
     assert (made["question"], made["final_answer"], made["task_id"]) == ("Cancel it.", "Done.", "name")
-    assert made["metadata"] == {"tools": [{"type": "function"}], "system": "Be kind."}
+    assert made["metadata"] == {"tools": [{"type": "function"}], "system": "Be kind.", "messages": messages}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +210,7 @@ def test_chat_with_words_between_calls_and_users_who_reply() -> None:
         ({}, "no question"),
         ({"question": "x"}, "neither actions nor an answer"),
         ({"question": "x", "actions": 3}, "no list"),
-        ({"question": "x", "actions": [{"input": 1}]}, "names no tool"),
+        ({"question": "x", "actions": [{"other": 1}]}, "names no tool"),
         ({"question": "x", "answer": "y"}, "domain"),
         ({"question": "x", "answer": "y", "domain": "chess"}, "chess"),
         ({"messages": [{"content": "x"}], "domain": "mhqa"}, "no role"),
@@ -283,14 +258,18 @@ def test_unified_to_training_rows_and_back(templates: Templates, record: dict[st
 
 
 @pytest.mark.parametrize("write", [as_openai, as_sharegpt])
-@given(record=unified, replaced=st.lists(texts, min_size=6, max_size=6), answer=texts)
-def test_other_formats_to_training_rows_and_back(write: Any, record: Any, replaced: list[str], answer: str) -> None:
+@given(record=unified, replaced=st.lists(texts, min_size=6, max_size=6), answer=texts, question=words)
+def test_other_formats_to_training_rows_and_back(
+    write: Any, record: Any, replaced: list[str], answer: str, question: str
+) -> None:
     named = [
         {**a, "step": i, "output": text}
         for i, (a, text) in enumerate(zip(record["actions"], replaced, strict=False), 1)
     ]
-    record = {**record, "actions": named, "final_answer": answer, "metadata": {}}
-    made = unify(json.loads(json.dumps(write(record))))
+    record = {**record, "question": question, "actions": named, "final_answer": answer, "metadata": {}}
+    written = json.loads(json.dumps(write(record)))
+    made = unify(written)
+    record["metadata"] = {name: written[name] for name in ("messages", "conversations") if name in written}
     assert made == record
     row = conversation(made, load(None))
     assert row is not None

@@ -32,6 +32,7 @@ class Converted:
 
     rows: list[tuple[str, str, bytes]] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
+    unasked: int = 0  # rows whose source does not say what was asked
     size: int = 0
 
 
@@ -46,6 +47,7 @@ def convert_unit(unit: list[Piece], domain: str | None) -> Converted:
             try:
                 row = unify(found.value, domain, f"{stem_of(found.path)}-{found.place.rpartition(' ')[2]}")
                 made.rows.append((found.path, row["task_id"], dumped(row)))
+                made.unasked += not row["question"].strip()
             except NotATrajectory as error:
                 made.problems.append((found.where, str(error)))
             except ValueError as error:  # half characters, which no JSON file can hold
@@ -193,13 +195,13 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
     check_domain(domain)
     paths = files_of(given)
     outputs, ids, problems = Outputs(out.expanduser(), paths, overwrite), Ids(), Problems(console)
-    count = 0
+    count = unasked = 0
     complete = False
     try:
         for made in converted(paths, domain, console):
             for source, name, row in made.rows:
                 outputs.of[source].write(ids.place(name, row))
-            count += len(made.rows)
+            count, unasked = count + len(made.rows), unasked + made.unasked
             problems.add(made.problems)
         complete = True
     finally:
@@ -213,6 +215,8 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
             f"{sum(ids.times.values())} records have the task_id of an earlier one ({', '.join(ids.first)}, …); they "
             "are kept with a number after it, and metadata.duplicate_of names it"
         )
+    if unasked:
+        console.warn(f"{unasked} of {count} trajectories nowhere say what was asked; their question is empty")
     written = [o.path for o in outputs.all() if o.count]
     console.say(f"{count} trajectories in {', '.join(map(str, written[:3])) or 'no file'}{' …' if written[3:] else ''}")
     return problems.count

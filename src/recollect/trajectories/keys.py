@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,13 @@ from recollect.trajectories.schema import FIELDS, Record
 
 QUESTION = ("question", "task", "problem", "prompt", "query", "instruction", "title")
 ANSWER = ("final_answer", "final", "answer", "solution", "result", "completion")
-ACTIONS = ("actions", "steps", "tool_calls", "calls")
-TOOL = ("tool", "name", "type")
-INPUT = ("input", "args", "request", "arguments", "parameters")
-OUTPUT = ("output", "response", "observation")
+ACTIONS = ("actions", "steps", "tool_calls", "calls", "trajectory", "history")
+TOOL = ("tool", "tool_name", "action", "name", "type")
+INPUT = ("input", "action_input", "tool_input", "args", "request", "arguments", "parameters")
+OUTPUT = ("output", "action_output", "tool_output", "response", "observation")
+THOUGHT = ("thought", "reasoning", "content", "text")  # of an action that names no tool
+TOTAL = ("total", "reward", "score", "value", "overall")  # in a reward that is an object
+UNKNOWN = "unknown"  # the tool of an action whose source does not name it
 ID = ("task_id", "id", "instance_id", "question_id", "uid", "run_id")
 
 
@@ -38,15 +42,20 @@ def question_in(row: Record) -> tuple[str | None, str | None]:
     """(the question, the key that was used up for it). An object or a list of messages is looked into and kept."""
     for name in QUESTION:
         value = row.get(name)
-        if isinstance(value, str):
+        if isinstance(value, str) and value.strip():
             return value, name
-        if isinstance(value, dict) and (inner := question_in(value)[0]) is not None:
+        if isinstance(value, dict) and (inner := question_in(value)[0] or find_text(value)) is not None:
             return inner, None
         if isinstance(value, list):
             asked = [m.get("content") for m in value if isinstance(m, dict) and m.get("role") == "user"]
             if asked and isinstance(asked[-1], str):
                 return asked[-1], None
     return None, None
+
+
+def find_text(value: Record) -> str | None:
+    """The text of an object that is a part of a message."""
+    return next((value[name] for name in ("text", "content") if isinstance(value.get(name), str)), None)
 
 
 def answer_in(row: Record) -> tuple[str | None, str | None]:
@@ -67,9 +76,33 @@ def success_in(row: Record) -> bool | None:
         return value
     if value in (0, 1):
         return bool(value)
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
+        return value.strip().lower() in ("true", "yes")
     raise NotATrajectory(f"success is {text_of(value)[:60]}; it has to be true, false or null")
+
+
+def reward_in(row: Record) -> tuple[float | int | None, Any]:
+    """(the reward as one number, its parts). Of an object the total is the number, and the rest are parts."""
+    value = row.get("reward")
+    if isinstance(value, dict):
+        name = next((n for n in TOTAL if is_number(value.get(n))), None)
+        return (value[name] if name else None), {k: v for k, v in value.items() if k != name}
+    if isinstance(value, list):
+        return None, value
+    if value is None or (is_number(value) and math.isfinite(value)):
+        return value, None
+    try:
+        number = float(value) if isinstance(value, str | bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise NotATrajectory(f"reward is {text_of(value)[:60]}; it has to be a number, an object with a total, or null")
+    return number, None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def rest(row: Record, used: Sequence[str | None], more: Record | None = None) -> Record:
@@ -91,19 +124,26 @@ def _free(taken: Record, name: str) -> str:
 
 def unified(row: Record, used: Sequence[str | None], **fields: Any) -> Record:
     """A unified record; what a format does not know otherwise comes from the usual fields."""
-    more = fields.pop("more", None)
+    reward, parts = reward_in(row)
+    more = (fields.pop("more", None) or {}) | ({"parts": parts} if parts else {})
     name = find(row, ID)
     consumed = [*used, name, "domain", "success", "reward"]
     return {
         "task_id": text_of(row[name]) if name else "",
-        "domain": row.get("domain"),
+        "domain": domain_in(row),
         "question": fields["question"],
         "actions": fields["actions"],
         "final_answer": fields.get("final_answer"),
         "success": fields["success"] if "success" in fields else success_in(row),
-        "reward": row.get("reward"),
+        "reward": reward,
         "metadata": rest(row, consumed, more),
     }
+
+
+def domain_in(row: Record) -> Any:
+    """The domain that a record names; large letters are taken as small ones."""
+    value = row.get("domain")
+    return value.strip().lower() if isinstance(value, str) else value
 
 
 def action(step: int, tool: str, given: Any = "", output: Any = "") -> Record:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
+from recollect.trajectories.collection import members
 from recollect.trajectories.scan import BLOCK, MAX_RECORD, CutOff, values
 from recollect.types import BadInput
 
@@ -150,7 +151,16 @@ def _value_pieces(path: Path) -> Iterator[Piece]:
 
 
 def records(piece: Piece) -> Iterator[Found]:
-    """The records of a piece; what cannot be read is told in its place."""
+    """The records of a piece, those inside of a collection one by one; what cannot be read is told in its place."""
+    for found in _outer(piece):
+        inside = members(found.value)
+        if inside is None:
+            yield found
+        else:
+            yield from (Found(found.path, f"{found.place}.{i}", value) for i, value in enumerate(inside, 1))
+
+
+def _outer(piece: Piece) -> Iterator[Found]:
     if piece.wrong:
         yield Found(piece.path, f"record {piece.first}, line {piece_line(piece, b'', 0)}", wrong=piece.wrong)
         return

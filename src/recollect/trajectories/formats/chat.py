@@ -11,37 +11,48 @@ from typing import Any
 
 from recollect.chat.conversation import SHAREGPT_ROLES
 from recollect.trajectories.keys import NotATrajectory, action, answer_in, question_in, text_of, unified
+from recollect.trajectories.produced import ENDING
 from recollect.trajectories.schema import Record, kind
 
-ENDING = ("finalize", "answer", "finish", "submit")
+NAMES = ("messages", "conversations")
 
 
 def fits(row: Record) -> bool:
     """Whether a record is a conversation."""
-    return isinstance(row.get("messages"), list) or isinstance(row.get("conversations"), list)
+    return any(isinstance(row.get(name), list) for name in NAMES)
 
 
-def read(row: Record) -> Record:
-    """The actions of a conversation."""
-    name = "messages" if isinstance(row.get("messages"), list) else "conversations"
+def is_own(row: Record) -> bool:
+    """Whether a record is a row that `recollect sft-data` has written: it says what its texts stand for."""
+    messages = row.get("messages")
+    return isinstance(messages, list) and any(
+        isinstance(m, dict) and (m.get("template") is True or isinstance(m.get("action"), dict)) for m in messages
+    )
+
+
+def read(row: Record, name: str | None = None) -> Record:
+    """The actions of a conversation. Messages of other systems are kept in the metadata as they came."""
+    name = name or next(n for n in NAMES if isinstance(row.get(n), list))
     messages = [_message(m, i, name) for i, m in enumerate(row[name], 1)]
     question, asked = question_in(row)
+    own = is_own(row)
+    if own and isinstance(row.get("question"), str):
+        question, asked = row["question"], "question"
     answer, said = answer_in(row)
     talk = _Talk(question)
     for message in messages:
         talk.add(message)
     actions, spoken = talk.end()
-    if talk.question is None:
+    if talk.question is None and not actions and spoken is None:
         raise NotATrajectory("nobody asks anything: there is neither a question nor a message of a user")
     more: Record = {"system": talk.system} if talk.system is not None else {}
-    more |= {"message_fields": talk.fields} if talk.fields else {}
     return unified(
         row,
         [asked, said, name],
-        question=talk.question,
+        question=talk.question or "",
         actions=actions,
         final_answer=spoken if answer is None else answer,
-        more=more,
+        more=more if own else {**more, name: row[name]},
     )
 
 
@@ -54,19 +65,12 @@ class _Talk:
         self.actions: list[Record] = []
         self.waiting: list[tuple[Any, Record]] = []  # calls without a result so far, with their ids
         self.said: str | None = None  # what the assistant said last, if nothing came after it
-        self.fields: Record = {}  # what messages hold besides role, content and calls
-        self.count = 0
-        self.opened = question is not None  # whether the question has been asked in the conversation
         self.exact = False
 
     def add(self, message: Record) -> None:
         if message.get("template"):  # written by sft-data around the trajectory
             return
         role, content = message["role"], message.get("content")
-        known = ("role", "content", "tool_calls", "tool_call_id", "function_call", "action", "output", "name")
-        if left := {k: v for k, v in message.items() if k not in known}:
-            self.fields[str(self.count)] = left
-        self.count += 1
         if role in ("system", "developer"):
             self.system = _text(content) if self.system is None else f"{self.system}\n\n{_text(content)}"
         elif role == "user":
@@ -81,7 +85,7 @@ class _Talk:
             self.actions.append(action(self._next(), "respond", self.said, text))
             self.said = None
         elif self.question is None:
-            self.question, self.opened = text, True
+            self.question = text
         elif text != self.question:
             self.actions.append(action(self._next(), "observation", "", text))
 

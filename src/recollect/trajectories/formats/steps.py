@@ -1,7 +1,7 @@
 """Records of a run's steps: ``steps: [{role: assistant | tool, content, phase, turn_id}]``, tool output in tags.
 
-An assistant step and the tool steps after it are one action. What the assistant wrote around its command, phases, turns
-and return codes go to ``metadata.steps``, one entry for each action.
+An assistant step and the tool step after it are one action. ``metadata.steps`` keeps the steps as they came, with what
+the assistant wrote around its command, phases, turns and return codes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 
 from recollect.chat.json_calls import hermes
 from recollect.chat.text_calls import react
+from recollect.trajectories.formats import chat
+from recollect.trajectories.formats.actions import one
 from recollect.trajectories.keys import (
     INPUT,
+    OUTPUT,
     TOOL,
     NotATrajectory,
     action,
@@ -23,6 +26,7 @@ from recollect.trajectories.keys import (
     text_of,
     unified,
 )
+from recollect.trajectories.produced import ENDING
 from recollect.trajectories.schema import Record, kind
 
 PHASES = {"PLAN": "reason", "WRITE": "write", "EXEC": "bash", "FINALIZE": "finalize"}
@@ -32,59 +36,64 @@ _OUTPUT = re.compile(r"<output>(.*)</output>", re.DOTALL)
 _SHELLS = {"bash": "bash", "sh": "bash", "shell": "bash", "console": "bash", "python": "python", "py": "python"}
 
 
-def fits(row: Record) -> bool:
-    """Whether a record is of this format."""
-    steps = row.get("steps")
-    return isinstance(steps, list) and any(isinstance(s, dict) and "role" in s for s in steps)
+def list_of(row: Record) -> str | None:
+    """The name under which a record has steps with roles."""
+    name = find(row, ("steps", "trajectory", "history", "actions"))
+    given = row[name] if name else None
+    return name if isinstance(given, list) and any(isinstance(s, dict) and "role" in s for s in given) else None
 
 
 def read(row: Record) -> Record:
-    """The actions of a record of steps."""
-    steps = row["steps"]
+    """The actions of a record of steps; steps that are chat messages with calls are read as such."""
+    name = list_of(row)
+    assert name is not None
+    steps = row[name]
     for i, step in enumerate(steps, 1):
-        if not isinstance(step, dict) or not isinstance(step.get("role"), str):
+        if not isinstance(step, dict) or not isinstance(step.get("role", ""), str):
             raise NotATrajectory(f"step {i} is no object with a role but {kind(step)}")
+    if any(step.get("tool_calls") or step.get("function_call") for step in steps):
+        return chat.read(row, name)
     question, asked = question_in(row)
-    if question is None and isinstance(row.get("env"), dict):
-        question = question_in(row["env"])[0]
-    opening = [s for s in steps if s["role"] == "user"][:1]
+    opening = [s for s in steps if s.get("role") == "user"][:1]
     if question is None and opening:
         question = text_of(opening[0].get("content") or "")
     answer, said = answer_in(row)
-    actions, notes = _actions([s for s in steps if s["role"] != "user" or s not in opening])
-    if answer is None:
-        answer = _last_words(steps)
-    more: Record = {"steps": notes}
-    if opening and asked is not None:
-        more["opening"] = opening[0]
+    actions = _actions([s for s in steps if s not in opening])
     return unified(
-        row, [asked, said, "steps"], question=question or "", actions=actions, final_answer=answer, more=more
+        row,
+        [asked, said, name],
+        question=question or "",
+        actions=actions,
+        final_answer=_last_words(actions, steps) if answer is None else answer,
+        more={"steps": steps},
     )
 
 
-def _actions(steps: list[Record]) -> tuple[list[Record], list[Record]]:
+def _actions(steps: list[Record]) -> list[Record]:
     actions: list[Record] = []
-    notes: list[Record] = []
+    answered = True  # whether the last action has a result
     for step in steps:
         content = step.get("content")
         content = "" if content is None else content
-        left = {k: v for k, v in step.items() if k not in ("role", "content")}
-        if step["role"] == "assistant":
+        if "role" not in step or _names_a_tool(step):
+            made, _ = one(step, len(actions) + 1)
+            actions.append(made)
+            answered = made["output"] != ""
+        elif step["role"] == "assistant":
             tool, given = called(text_of(content), str(step.get("phase") or ""))
             actions.append(action(len(actions) + 1, tool, given))
-            notes.append({**left, **({} if given == content else {"content": content})})
-            continue
-        if step["role"] != "tool":
-            left["role"] = step["role"]
-        if not actions or "tool" in notes[-1]:  # nobody asked for it, or it is one more result
-            actions.append(action(len(actions) + 1, "observation"))
-            notes.append({})
-        output, code = shown(text_of(content))
-        actions[-1]["output"] = output
-        notes[-1]["tool"] = {**left, **({} if code is None else {"returncode": code})}
-        if output != content and not _tagged(content, output, code):
-            notes[-1]["tool"]["content"] = content
-    return actions, notes
+            answered = False
+        else:
+            if answered:  # nobody asked for it, or it is one more result
+                actions.append(action(len(actions) + 1, "observation"))
+            actions[-1]["output"] = shown(content)[0] if isinstance(content, str) else content
+            answered = True
+    return actions
+
+
+def _names_a_tool(step: Record) -> bool:
+    """Whether a step is an action of its own, whatever its role."""
+    return step["role"] != "tool" and bool(find(step, TOOL[:3])) and bool(find(step, (*INPUT, *OUTPUT)))
 
 
 def called(content: str, phase: str) -> tuple[str, Any]:
@@ -108,7 +117,7 @@ def _object(content: str) -> tuple[str, Any] | None:
         value = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    tool, given = find(value, TOOL[:2]), find(value, INPUT)
+    tool, given = find(value, (*TOOL[:3], "name")), find(value, INPUT)
     return (value[tool], value[given]) if tool and given and isinstance(value[tool], str) and value[tool] else None
 
 
@@ -118,17 +127,24 @@ def shown(content: str) -> tuple[str, int | None]:
     return (inside[1] if inside else content), int(code[1]) if code else None
 
 
-def _tagged(content: Any, output: str, code: int | None) -> bool:
-    """Whether the content is nothing but the two tags, so that it can be written again."""
-    return content in (f"<returncode>{code}</returncode><output>{output}</output>", f"<output>{output}</output>")
+def _last_words(actions: list[Record], steps: list[Record]) -> str | None:
+    """The answer: what the last FINALIZE returned as one, or what was said in it, or what was said last."""
+    final = next((a for a in reversed(actions) if a["tool"] in ENDING), None)
+    if final is not None:
+        returned = _answer(final["output"])
+        given = final["input"]
+        if returned is None and isinstance(given, dict) and len(given) == 1:
+            (given,) = given.values()
+        return text_of(given) if returned is None else returned
+    said = [s["content"] for s in steps if s.get("role") == "assistant" and s.get("content")]
+    return text_of(said[-1]) if said else None
 
 
-def _last_words(steps: list[Record]) -> str | None:
-    said = [s for s in steps if s["role"] == "assistant" and s.get("content")]
-    final = [s for s in said if str(s.get("phase") or "").upper() == "FINALIZE"] or said
-    if not final:
-        return None
-    tool, given = called(text_of(final[-1]["content"]), str(final[-1].get("phase") or ""))
-    if tool in ("finalize", "answer", "submit") and isinstance(given, dict) and len(given) == 1:
-        return text_of(next(iter(given.values())))
-    return text_of(given) if tool == "finalize" else text_of(final[-1]["content"])
+def _answer(output: Any) -> str | None:
+    """The answer in a result that is an object, or its JSON."""
+    if isinstance(output, str) and output.lstrip().startswith("{"):
+        try:
+            output = json.loads(output)
+        except (ValueError, RecursionError):
+            return None
+    return answer_in(output)[0] if isinstance(output, dict) else None
