@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 SPARKS = "▁▂▃▄▅▆▇█"
+BETWEEN_LINES = 10.0  # seconds between two lines about work that is under way
 
 
 def sparkline(values: Sequence[float], width: int = 16) -> str:
@@ -61,33 +62,70 @@ class Console:
         print(f"recollect: {text}", file=sys.stderr)
 
     @contextmanager
-    def progress(self, title: str, total: int, done: int = 0) -> Iterator[Any]:
-        """A bar with ETA; call the yielded function as ``advance(text, count=1)``."""
-        if self.live:
-            columns = (
-                TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-                TimeElapsedColumn(),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[text]}"),
-            )
-            with Progress(*columns, console=self.rich) as bar:
-                job = bar.add_task(title, total=total, completed=done, text="")
-                yield lambda text="", count=1: bar.update(job, advance=count, text="" if self.brief else text)
+    def progress(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        """A bar with ETA in a terminal, lines elsewhere."""
+        if not self.live:
+            yield Lines(self, title, total, done)
             return
-        start, state = time.monotonic(), {"done": done, "last": 0.0}
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+            TextColumn("{task.fields[within]}", markup=False, style="dim"),
+        )
+        with Progress(*columns, console=self.rich) as drawn:
+            job = drawn.add_task(title, total=total, completed=done, text="", within="")
+            yield DrawnBar(drawn, job, self.brief)
 
-        def advance(text: str = "", count: int = 1) -> None:
-            state["done"] += count
-            now = time.monotonic()
-            finished = state["done"] == total
-            if (not text or self.brief) and not finished and now - state["last"] < 10:
-                return
-            state["last"] = now
-            rate = (now - start) / max(1, state["done"] - done)
-            eta = rate * max(0, total - state["done"])
-            self.say(f"{title} {state['done']}/{total}  ETA {eta:.0f} s  {text}".rstrip())
 
-        yield advance
+class Bar(Protocol):
+    """Progress of one piece of work."""
+
+    def __call__(self, text: str = "", count: int = 1) -> None:
+        """So many more are done."""
+        ...
+
+    def within(self, text: str) -> None:
+        """How far the one that is under way has come."""
+        ...
+
+
+class DrawnBar:
+    """A bar in a terminal."""
+
+    def __init__(self, drawn: Progress, job: Any, brief: bool) -> None:
+        self.drawn, self.job, self.brief = drawn, job, brief
+
+    def __call__(self, text: str = "", count: int = 1) -> None:
+        self.drawn.update(self.job, advance=count, text="" if self.brief else text, within="")
+
+    def within(self, text: str) -> None:
+        self.drawn.update(self.job, within=text)
+
+
+class Lines:
+    """The same as lines: one for every text, at most one in ten seconds for what goes on between them."""
+
+    def __init__(self, console: Console, title: str, total: int, done: int) -> None:
+        self.console, self.title, self.total, self.first, self.done = console, title, total, done, done
+        self.start = self.last = time.monotonic()
+
+    def __call__(self, text: str = "", count: int = 1) -> None:
+        self.done += count
+        now = time.monotonic()
+        if (not text or self.console.brief) and self.done != self.total and now - self.last < BETWEEN_LINES:
+            return
+        self.last = now
+        rate = (now - self.start) / max(1, self.done - self.first)
+        eta = rate * max(0, self.total - self.done)
+        self.console.say(f"{self.title} {self.done}/{self.total}  ETA {eta:.0f} s  {text}".rstrip())
+
+    def within(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self.last >= BETWEEN_LINES:
+            self.last = now
+            self.console.say(f"{self.title} {self.done}/{self.total} done  {text}")

@@ -21,6 +21,7 @@ from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.call import as_score, call, score_groups
+from recollect.rollout_progress import RolloutProgress, report
 from recollect.sandbox.shared import configure
 from recollect.session import Binding, Session, SessionTools
 from recollect.tools import Toolbox
@@ -45,6 +46,7 @@ class Collector:
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
         configure(cfg.sandbox)
         self.on_done = on_done or (lambda trajectory: None)
+        self.on_progress: Callable[[RolloutProgress], None] | None = None  # called every second while attempts go on
         self.warn: Callable[[str], None] = lambda message: None
         self.endpoints = list(dict.fromkeys(b.policy for b in self.roles.values() if isinstance(b.policy, Endpoint)))
         at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
@@ -75,14 +77,8 @@ class Collector:
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
-        gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
         groups = [Group(task, [Trajectory(task.id, i) for i in range(n)]) for task in tasks]
-        attempts = [
-            self._attempt(group.task, trajectory, sampling, f"{key}/{group.task.id}/{trajectory.sample}", gate)
-            for group in groups
-            for trajectory in group.trajectories
-        ]
-        await asyncio.gather(*attempts)
+        await self._attempt_all([self._session(g, i, sampling, key) for g in groups for i in range(n)])
         for _ in range(ROUNDS if self.endpoints else 0):
             await self._again(groups, sampling, key)
         for trajectory in (t for g in groups for t in g.trajectories if is_away(t) and not self.together):
@@ -103,21 +99,31 @@ class Collector:
                 raise EndpointGone(
                     f"the fixed model at {endpoint.url} went away and {wait}; {len(lost)} attempts failed", groups
                 )
-        gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
         for group, i in lost:
             group.trajectories[i] = Trajectory(group.task.id, i)
-        again = [self._attempt(g.task, g.trajectories[i], sampling, f"{key}/{g.task.id}/{i}", gate) for g, i in lost]
-        await asyncio.gather(*again)
+        await self._attempt_all([self._session(g, i, sampling, key) for g, i in lost])
 
-    async def _attempt(
-        self, task: Task, trajectory: Trajectory, sampling: Sampling, key: str, gate: asyncio.Semaphore
-    ) -> None:
-        session = Session(task, trajectory, self.roles, sampling, key)
+    def _session(self, group: Group, i: int, sampling: Sampling, key: str) -> Session:
+        return Session(group.task, group.trajectories[i], self.roles, sampling, f"{key}/{group.task.id}/{i}")
+
+    async def _attempt_all(self, sessions: Sequence[Session]) -> None:
+        """Attempts side by side, `agent.max_concurrency` of them at most, with a report now and then."""
+        gate = asyncio.Semaphore(self.cfg.agent.max_concurrency)
+        reports = asyncio.create_task(report(sessions, self.on_progress)) if self.on_progress is not None else None
+        try:
+            await asyncio.gather(*(self._attempt(session, gate) for session in sessions))
+        finally:
+            if reports is not None:
+                reports.cancel()
+
+    async def _attempt(self, session: Session, gate: asyncio.Semaphore) -> None:
+        task, trajectory = session.task, session.trajectory
         async with gate:
             trajectory.failure = await self._guarded(self._solve(task, session), session)
         if trajectory.failure is None and not self.together:
             async with self.scoring.one():
                 trajectory.failure = await self._guarded(self._score(task, trajectory), None)
+        session.ended = True
         if trajectory.failure is not None:
             trajectory.stop = "failed"
         if not self.together and not is_away(trajectory):  # which may be attempted again

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
-from recollect.data.documents import ahead, centre_cut, is_long, sections
+from recollect.data.documents import ahead, centre_cut, is_long, length_of, sections
 from recollect.data.prompts import fitted
 from recollect.policies.scripted import Expert
 from recollect.tools.base import ToolCall, ToolResult
@@ -125,6 +125,9 @@ class Session:
         self.asked = 0  # generations so far; the noise of each depends on its number
         self.question = 0  # the question that its turns belong to; 0: all
         self.parent: Session | None = None
+        self.sampled = 0  # tokens of the turns so far, those of branches included
+        self.share_read = 0.0  # of the document, where its length is known
+        self.ended = False
 
     def binding(self, role: str) -> Binding:
         """The policy that plays a role; the one named ``*`` plays every role that has none of its own."""
@@ -162,6 +165,7 @@ class Session:
             self._blame(error)
             raise
         talk.heard(done)
+        self._count(len(done.ids))
         kept = array("i", ids)  # a long document's prompts hold all of it
         self.trajectory.turns.append(Turn(role, kept, done, bound.trainable, sampling.temperature, self.question))
         return done
@@ -187,6 +191,11 @@ class Session:
         mine.tool_reward += theirs.tool_reward
         mine.tool_calls = dict(Counter(mine.tool_calls) + Counter(theirs.tool_calls))
 
+    def _count(self, tokens: int) -> None:
+        self.sampled += tokens
+        if self.parent is not None:
+            self.parent._count(tokens)
+
     def _blame(self, error: Exception) -> None:
         self.policy_error = error
         if self.parent is not None:
@@ -196,7 +205,16 @@ class Session:
         """A document in sections of at most ``size`` of the role's tokens."""
         renderer = self.binding(role).renderer
         parts = sections(context, lambda text: token_offsets(renderer.tokenizer, text), size, split, renderer.learn)
-        return centre_cut(ahead(parts) if is_long(context) else parts, most)
+        return self._reading(centre_cut(ahead(parts) if is_long(context) else parts, most), length_of(context))
+
+    def _reading(self, parts: Iterator[str], length: int | None) -> Iterator[str]:
+        """The same sections; what has been read is counted."""
+        read = 0
+        for part in parts:
+            yield part
+            read += len(part)
+            if length:
+                self.share_read = min(1.0, read / length)
 
     def fit(self, messages: Sequence[Message], limit: int, truncation: str, role: str = "agent") -> list[Message]:
         """Messages whose rendered prompt has at most ``limit`` of the role's tokens; the last is cut if it must be."""

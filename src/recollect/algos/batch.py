@@ -67,6 +67,11 @@ class Batch:
         places = [np.arange(self.offsets[r], self.offsets[r] + self.masks[r].sum()) for r in rows]
         return rows, np.concatenate(places) if places else np.zeros(0, np.int64)
 
+    def updates(self, size: int, epochs: int) -> int:
+        """How many mini-batches of ``size`` groups (0: all) so many epochs have."""
+        groups = len(np.unique(self.groups))
+        return epochs * -(-groups // (size or max(1, groups)))
+
     def mini_batches(self, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
         """The sequences and trained tokens of every update: all groups once per epoch, ``size`` at a time (0: all).
 

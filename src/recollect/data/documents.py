@@ -110,6 +110,13 @@ def is_long(context: Any) -> bool:
     return not isinstance(context, str) or len(context) > PIECE
 
 
+def length_of(context: Any) -> int | None:
+    """About how many characters a document has; None where that is not known without reading it."""
+    if isinstance(context, str):
+        return len(context)
+    return context.path.stat().st_size if isinstance(context, TextFile) else None
+
+
 def ahead(parts: Iterable[T]) -> Iterator[T]:
     """The same, the next of them made by another thread while one is worked on.
 

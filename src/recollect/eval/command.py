@@ -26,6 +26,7 @@ from recollect.eval.summary import length_table
 from recollect.folders import refuse_unwritable
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.run import write_atomic
 from recollect.session import Binding, Session
 from recollect.train.cast import Cast
@@ -136,7 +137,8 @@ def attempt_all(
         collector.on_done = done
         try:
             if left:
-                evaluate(collector, left, "val")
+                with shown(collector, advance):
+                    evaluate(collector, left, "val")
         finally:
             asyncio.run(collector.close())
     return log.of(tasks, n)

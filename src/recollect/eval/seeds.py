@@ -28,6 +28,7 @@ from recollect.eval.evaluate import evaluate
 from recollect.folders import refuse_unwritable
 from recollect.models.load import context_window
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.run import write_atomic
 from recollect.train.cast import acting_roles
 from recollect.train.checkpoint import find_checkpoint
@@ -83,7 +84,8 @@ def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -
                 cfg, cast.bindings, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
             )
             try:
-                runs.append(evaluate(collector, tasks, "val"))
+                with shown(collector, advance):
+                    runs.append(evaluate(collector, tasks, "val"))
             finally:
                 asyncio.run(collector.close())
     cast.close()

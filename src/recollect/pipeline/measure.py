@@ -10,6 +10,7 @@ from recollect.eval.evaluate import by_source, val_sampling
 from recollect.pipeline.plan import Plan
 from recollect.pipeline.tasks import test_tasks
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.train.cast import acting_roles
 from recollect.train.checkpoint import find_checkpoint
 
@@ -30,6 +31,7 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
 
     with console.progress(f"{title}: held-out tasks", len(tasks)) as advance:
         collector.on_done = lambda trajectory: advance("", 1)
-        groups = asyncio.run(work())
+        with shown(collector, advance):
+            groups = asyncio.run(work())
     cast.close()
     return {domain: found.row() for domain, found in by_source(groups).items()}

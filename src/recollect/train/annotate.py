@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,11 +46,10 @@ class Budgets:
         )
 
 
-def updates_of(cfg: Config, groups: int) -> int:
-    """How many updates one batch of so many groups gets."""
+def updates_of(cfg: Config, batch: Batch) -> int:
+    """How many updates the policy gets from a batch."""
     actor = cfg.actor_rollout_ref.actor
-    size = actor.ppo_mini_batch_size or max(1, groups)
-    return actor.ppo_epochs * -(-groups // size)
+    return batch.updates(actor.ppo_mini_batch_size, actor.ppo_epochs)
 
 
 def annotate(
@@ -75,7 +73,7 @@ def annotate(
     moved_before = critic is not None and cfg.critic.model.share_actor  # its update comes before the policy's
     if cfg.data.offline_files:  # the old policy is whoever sampled, which the weights at hand need not be
         made.old = torch.from_numpy(batch.sampler_logprobs_E).to(learner.device)
-    elif updates_of(cfg, len(np.unique(batch.groups))) > 1 or (penalty and not exact) or moved_before:
+    elif updates_of(cfg, batch) > 1 or (penalty and not exact) or moved_before:
         made.old = over(budgets.old, most, lambda packs: learner.logprobs(packs, entries, heat))
     if exact:
         assert reference is not None

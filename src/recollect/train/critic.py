@@ -97,6 +97,10 @@ class Critic:
         work = lambda packs: self.values(packs, batch.entries)
         return run_with_budget(lambda tokens: self.packs(batch, rows, tokens), self.budget, work)
 
+    def passes(self, batch: Batch) -> int:
+        """How many updates a batch gives it."""
+        return batch.updates(self.mini_batch, self.epochs)
+
     def update(
         self,
         batch: Batch,

@@ -17,6 +17,7 @@ from recollect.policies.endpoint import EndpointGone
 from recollect.rewards import find_reward
 from recollect.rewards.call import check_names
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.run import Run
 from recollect.track import trackers_of
 from recollect.track.follow import tracking
@@ -167,8 +168,10 @@ class Fit:
         total = self.total
         rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
         with self.console.progress("RL step", total, progress.step) as advance:
+            self.rl.show = advance.within
             while progress.step < total and not progress.stopped:
-                row = self._step()
+                with shown(self.collector, advance):
+                    row = self._step()
                 self._compare(row)
                 rewards.append(row["reward/mean"])
                 advance(

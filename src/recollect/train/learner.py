@@ -6,7 +6,7 @@ What is measured is a function of model and micro-batch, so actor and critic are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -77,6 +77,7 @@ class Learner:
         self.adapters = adapters
         self.seed = seed  # of dropout
         self.owner = owner
+        self.on_micro_batch: Callable[[int, int], None] | None = None  # told (done, all) after each one
         self._users = 0  # nested uses of the weights
 
     # ---- contexts ----
@@ -119,26 +120,32 @@ class Learner:
             torch.manual_seed(((self.seed << 32) + self.updates) % (1 << 63))
             yield
 
+    def _one_by_one(self, packs: Sequence[Packed]) -> Iterator[Packed]:
+        """Micro-batches on the device; whoever watches is told of each when it is done."""
+        for done, packed in enumerate(packs, 1):
+            yield packed.to(self.device)
+            if self.on_micro_batch is not None:
+                self.on_micro_batch(done, len(packs))
+
     # ---- measuring ----
 
     @torch.no_grad()
-    def measure(self, packs: Iterable[Packed], entries: int, what: Measure) -> Tensor:
+    def measure(self, packs: Sequence[Packed], entries: int, what: Measure) -> Tensor:
         """[entries] a measure of every trained token under the current weights, without gradient."""
         out = torch.zeros(entries, device=self.device)
         with self.awake():
             self.model.eval()
-            for packed in packs:
-                packed = packed.to(self.device)
+            for packed in self._one_by_one(packs):
                 with self._policy():
                     found = what(self.model, packed)
                 out[packed.entry] = found[packed.entry_target]
         return out
 
-    def logprobs(self, packs: Iterable[Packed], entries: int, temperature: float = 1.0) -> Tensor:
+    def logprobs(self, packs: Sequence[Packed], entries: int, temperature: float = 1.0) -> Tensor:
         """[entries] log-probabilities of all trained tokens."""
         return self.measure(packs, entries, lambda model, packed: statistics(model, packed, temperature).logprob)
 
-    def divergence(self, packs: Iterable[Packed], entries: int, reference: Learner, temperature: float = 1.0) -> Tensor:
+    def divergence(self, packs: Sequence[Packed], entries: int, reference: Learner, temperature: float = 1.0) -> Tensor:
         """[entries] exact divergence from a reference at every trained token, over the whole vocabulary."""
 
         def found(model: Any, packed: Packed) -> Tensor:
@@ -167,7 +174,7 @@ class Learner:
 
     # ---- updating ----
 
-    def accumulate(self, packs: Iterable[Packed], loss: Measure) -> float:
+    def accumulate(self, packs: Sequence[Packed], loss: Measure) -> float:
         """Add up the gradients of micro-batches' losses and return the summed loss.
 
         The loss of an entry must already carry its share of the whole mini-batch, so that the sum over micro-batches
@@ -176,8 +183,7 @@ class Learner:
         total = torch.zeros((), device=self.device)
         with self.awake(), self._noise():
             self.model.train()
-            for packed in packs:
-                packed = packed.to(self.device)
+            for packed in self._one_by_one(packs):
                 recompute.choose(self.model, len(packed.tokens), self.optimizer.owed())
                 with self._policy():
                     value = loss(self.model, packed)
@@ -187,7 +193,7 @@ class Learner:
         return float(total)
 
     def backward(
-        self, packs: Iterable[Packed], loss: Loss, temperature: float = 1.0, reference: Learner | None = None
+        self, packs: Sequence[Packed], loss: Loss, temperature: float = 1.0, reference: Learner | None = None
     ) -> float:
         """Accumulate the gradients of a loss of log-probabilities and entropies; returns the summed loss.
 

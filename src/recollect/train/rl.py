@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recollect import config
-from recollect.algos.batch import build_batch, fidelity
+from recollect.algos.batch import Batch, build_batch, fidelity
 from recollect.algos.control import KLControl
 from recollect.config import Config
 from recollect.run import Run
-from recollect.train.annotate import Budgets, annotate
+from recollect.train.annotate import Annotations, Budgets, annotate, updates_of
 from recollect.train.critic import Critic
 from recollect.train.estimate import estimate
 from recollect.train.gather import Gathers
@@ -20,6 +20,7 @@ from recollect.train.learner import Learner
 from recollect.train.memory import is_scarce
 from recollect.train.metrics import role_tokens, step_metrics
 from recollect.train.setup import Parts
+from recollect.train.step_progress import told
 from recollect.train.update import policy_update
 
 
@@ -71,6 +72,7 @@ class Reinforce:
         self.budgets = Budgets.of(cfg, warn)
         self.reference: Learner | None = None
         self.free_others: Callable[[], None] = lambda: None  # the caches of models that are not trained
+        self.show: Callable[[str], None] = lambda text: None  # told how far the step has come
 
     def step(self) -> dict[str, float]:
         """One whole step; returns its row of metrics."""
@@ -86,17 +88,19 @@ class Reinforce:
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
         if batch.entries:
-            notes = annotate(cfg, learner, self.reference, self.critic, batch, self.budgets)
+            notes = self._annotate(batch)
             guess = estimate(cfg.algorithm, batch, trajectories, notes, control, made.greedy)
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
             if self.critic is not None and notes.values is not None:
                 alone = warming and cfg.critic.model.share_actor  # a shared body is the policy, which stays as it is
-                learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=alone)
+                with told(self.show, "critic update", [self.critic.learner], self.critic.passes(batch)):
+                    learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=alone)
                 changed |= {f"critic/{name}": value for name, value in learned.items()}
             if not warming:
                 given = notes, self.reference, seed, self.budgets
-                changed |= policy_update(cfg, learner, batch, guess.advantages, *given)
+                with told(self.show, "policy update", [learner], updates_of(cfg, batch)):
+                    changed |= policy_update(cfg, learner, batch, guess.advantages, *given)
         trained, sampled = fidelity(batch, trajectories, self.parts.engine.version)
         self.parts.sync(progress.step + 1)
         updated = time.monotonic()
@@ -120,3 +124,9 @@ class Reinforce:
         self.run.save_trajectories(f"step-{progress.step:06d}", made.sampled)
         self.run.log(row | {"step": progress.step})
         return row
+
+    def _annotate(self, batch: Batch) -> Annotations:
+        critic = None if self.critic is None else self.critic.learner
+        learners = self.parts.learner, self.reference, critic
+        with told(self.show, "log-probabilities", learners, sum(x is not None for x in learners)):
+            return annotate(self.cfg, self.parts.learner, self.reference, self.critic, batch, self.budgets)

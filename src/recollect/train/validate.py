@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recollect.config import Config
-from recollect.console import Console
+from recollect.console import Bar, Console
 from recollect.data.made_up import has_lengths, planned_turns
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, evaluate, metric_names, validation_row
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.train import checkpoint
 from recollect.train.metrics import memory_row
 from recollect.train.rl import Progress
@@ -40,11 +41,7 @@ def validate(
     """Attempt the held-out tasks, say how it went, and return the attempts and the row of metrics."""
     start = time.monotonic()
     with console.progress(f"held-out tasks {title}", len(tasks)) as advance:
-        collector.on_done = lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
-        try:
-            groups = evaluate(collector, tasks, "val")
-        finally:
-            collector.on_done = lambda trajectory: None
+        groups = _attempt_shown(collector, tasks, advance)
     found = accuracy(groups)
     console.say(
         f"held-out success {title}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})"
@@ -58,11 +55,23 @@ def final_evaluation(
     """(accuracy by length, all attempts, those that count as held-out success); lengths are of made-up documents."""
     cfg = collector.cfg
     if not has_lengths(cfg):
-        groups = evaluate(collector, tasks, "val")
+        with console.progress("held-out tasks after training", len(tasks)) as advance:
+            groups = _attempt_shown(collector, tasks, advance)
         return [], groups, groups
-    with console.progress("reading held-out documents, sections", planned_turns(cfg)) as advance:
+    title = "reading held-out documents, sections"
+    with console.progress(title, planned_turns(cfg)) as advance, shown(collector, advance):
         lengths, groups = by_length(collector, lambda count: advance("", count))
     return lengths, groups, groups[: cfg.evaluation.tasks[0]]
+
+
+def _attempt_shown(collector: Collector, tasks: Sequence[Task], bar: Bar) -> list[Group]:
+    """Attempt tasks; the bar counts those that are done."""
+    collector.on_done = lambda trajectory: bar("", 1) if trajectory.sample == 0 else None
+    try:
+        with shown(collector, bar):
+            return evaluate(collector, tasks, "val")
+    finally:
+        collector.on_done = lambda trajectory: None
 
 
 def judge(progress: Progress, metric: str | None, patience: int, row: Mapping[str, float]) -> bool:

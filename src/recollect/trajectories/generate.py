@@ -22,6 +22,7 @@ from recollect.domains.registry import DOMAINS
 from recollect.folders import refuse_unwritable
 from recollect.policies.endpoint import EndpointGone
 from recollect.rollout import Collector
+from recollect.rollout_progress import shown
 from recollect.run import write_atomic
 from recollect.session import Binding
 from recollect.trajectories.asked import Asked, tasks_of
@@ -220,8 +221,10 @@ def attempt(
             advance("")
 
         left = [task for task in tasks if _open(task, n, store)]
+        collector = Collector(cfg, roles, done)
         try:
-            asyncio.run(_attempt_all(Collector(cfg, roles, done), left, n, sampling))
+            with shown(collector, advance):
+                asyncio.run(_attempt_all(collector, left, n, sampling))
         except EndpointGone as error:
             lost.append(str(error))
     if lost:

@@ -22,6 +22,7 @@ from recollect.train.learner import Learner
 from recollect.train.sft.loss import token_losses
 from recollect.train.sft.measure import token_scores
 from recollect.train.sft.sources import batches_of
+from recollect.train.step_progress import told
 from recollect.types import Sample
 
 CPU_TOKENS = 4096  # per micro-batch on a CPU: activations that stay in its caches are worth 1.3× in speed
@@ -76,7 +77,8 @@ class Supervised:
             self.measure(0)
         with self.console.progress("SFT step", cfg.sft.steps, start) as advance:
             for index, item in zip(range(start, cfg.sft.steps), self._items(start), strict=False):
-                row = self.update(item)
+                with told(advance.within, "update", [self.learner]):
+                    row = self.update(item)
                 losses.append(row["sft/loss"])
                 shown = (index + 1) % every == 0 or index + 1 == cfg.sft.steps
                 if shown:
