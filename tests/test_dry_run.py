@@ -141,12 +141,14 @@ REFUSED = {
     "sft.data=expert sft.steps=3": "sft.data=expert plays made-up documents only",
     "agent.reward_name=length_penalty(limit=abc)": "limit is a whole number",
     "agent.reward_name=trajectory(domain=math,weights=my.yaml)": "my.yaml",
-    "agent.reward_name=own.py:itself": "the accepted answers are in `golden_answers`",
+    "agent.reward_name=own.py:anything": "takes everything as **kwargs, so it is open whose `answer` it means",
+    "agent.reward_name=own.py:thrice": "it would be compared with itself; leave one of the three out",
     "agent.reward_name=own.py:more": "agent.reward_name: the reward wants depth; there are question, context",
     "agent.agent_type=own.py:plain": "agent.agent_type=own.py:plain is not async: write it as `async def plain(",
 }
 OWN = """
-def itself(answer, final_response): return 1.0
+def anything(**kwargs): return 1.0
+def thrice(answer, final_response, golden_answers): return 1.0
 def more(answer, depth): return 1.0
 def plain(task, session, cfg): return "x"
 """

@@ -18,6 +18,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
         *(
             "recollect.resolve",
             "recollect.finite",
+            "recollect.media",
             "recollect.notes",
             "recollect.folders",
             "recollect.domains",

@@ -27,8 +27,7 @@ from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint
 from recollect.predict import Need, Tokens, memory, tokens
 from recollect.retrieval.corpus import MADE_UP, files_of
-from recollect.rewards import find_reward
-from recollect.rewards.call import check_names
+from recollect.rewards.start import check_reward
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
 from recollect.train.device import pick_device
@@ -56,7 +55,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _searched(cfg)
     _fixed(cfg)
     tasks = [*stream.take(0), *stream.rows]
-    check_names(find_reward(cfg.agent.reward_name, cfg), [*tasks, *val])
+    check_reward(cfg, [*tasks, *val], console.say)
     if cfg.sft.steps > 0 and not cfg.data.offline_files:
         check_source(cfg)
     renderer = _model(cfg, [*tasks, *val])

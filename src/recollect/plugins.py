@@ -26,6 +26,8 @@ def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Cal
     place, _, attribute = name.rpartition(":")
     module = _from_file(Path(place).expanduser(), key) if place.endswith(".py") else _from_module(place, key)
     function = getattr(module, attribute, None)
+    if function is None and getattr(registry.get(attribute), "__module__", "") == module.__name__:
+        function = registry[attribute]  # it registered under another name than its own
     if not callable(function):
         raise BadInput(f"{key}={name}: {place} has no function {attribute}")
     return function

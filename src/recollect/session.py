@@ -98,9 +98,10 @@ class SessionTools:
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run calls side by side; results in their order. What goes wrong is a result too. Rewards are added up."""
         results = await self.opened.call_all(calls)
+        asked, turn = [c.error if c.arguments is None else c.arguments for c in calls], len(self.trajectory.turns)
         self.trajectory.actions += [
-            Action(call.name, call.error if call.arguments is None else call.arguments, result.text, result.outcome)
-            for call, result in zip(calls, results, strict=True)
+            Action(call.name, given, result.text, result.outcome, turn)
+            for call, given, result in zip(calls, asked, results, strict=True)
         ]
         self.trajectory.tool_reward += sum(r.reward for r in results if r.reward is not None)
         return results
@@ -185,9 +186,9 @@ class Session:
     def join(self, branch: Session) -> None:
         """Take over the record of a branch, after all that is recorded so far."""
         mine, theirs = self.trajectory, branch.trajectory
+        mine.actions += [replace(action, turn=action.turn + len(mine.turns)) for action in theirs.actions]
         mine.turns += theirs.turns
         mine.events += theirs.events
-        mine.actions += theirs.actions
         mine.tool_reward += theirs.tool_reward
         mine.tool_calls = dict(Counter(mine.tool_calls) + Counter(theirs.tool_calls))
 

@@ -107,6 +107,7 @@ class Action:
     input: Any  # the arguments; what was wrong with them where the call could not be read
     output: str
     outcome: str = "ok"
+    turn: int = field(default=0, compare=False)  # how many turns there were when it was called
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.folders import refuse_unwritable
+from recollect.rewards.start import check_reward
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
@@ -43,6 +44,7 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
     for agent in baselines:
         agent_config(cfg, agent)  # refuses an unknown one before anything is measured
+    check_reward(cfg, tasks, console.say)
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
         refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")

@@ -27,6 +27,7 @@ from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
 from recollect.folders import refuse_unwritable
 from recollect.models.load import context_window
+from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import write_atomic
@@ -75,6 +76,7 @@ def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -
         cfg.actor_rollout_ref.rollout.val_kwargs.do_sample = True
         console.say("several seeds: replies are sampled (val_kwargs.temperature), not greedy")
     tasks = held_out(cfg)
+    check_reward(cfg, tasks, console.say)
     cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
     runs: list[list[Group]] = []
     with console.progress("held-out tasks", len(tasks) * len(seeds)) as advance:

@@ -9,6 +9,7 @@ from recollect.console import Console
 from recollect.eval.evaluate import by_source, val_sampling
 from recollect.pipeline.plan import Plan
 from recollect.pipeline.tasks import test_tasks
+from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.train.cast import acting_roles
@@ -19,6 +20,7 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
     """domain → success rate with its interval and the number of tasks."""
     cfg = plan.config({})
     tasks = test_tasks(plan, cfg)
+    check_reward(cfg, tasks, console.say)
     path, _ = find_checkpoint(model)
     cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
     collector = Collector(cfg, cast.bindings)

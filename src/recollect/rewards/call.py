@@ -1,4 +1,4 @@
-"""Calling a reward: the arguments it names, off the event loop, with a deadline; and making a Score of the result."""
+"""Calling a reward: off the event loop, with a deadline; and making a Score of the result."""
 
 from __future__ import annotations
 
@@ -10,66 +10,9 @@ from numbers import Real
 from typing import Any
 
 from recollect.offload import in_thread
-from recollect.rewards.options import refuse_itself
+from recollect.rewards.given import arguments, batch_arguments
 from recollect.rewards.registry import marks_of
-from recollect.types import BadInput, Failure, Group, Reward, Score, Task, Trajectory
-
-
-def known_names(task: Task, trajectory: Trajectory) -> dict[str, Any]:
-    """Everything a reward may ask for by name."""
-    return {
-        "question": task.question,
-        "context": task.context,
-        **task.fields,
-        "golden_answers": list(task.answers),
-        "answer": trajectory.answer,
-        "final_response": trajectory.turns[-1].completion.text if trajectory.turns else "",
-        "task": task,
-        "trajectory": trajectory,
-    }
-
-
-def arguments(reward: Reward, task: Task, trajectory: Trajectory) -> dict[str, Any]:
-    """What a reward asks for by name; with ``**kwargs`` it gets everything."""
-    return _choose(reward, known_names(task, trajectory))
-
-
-def batch_arguments(reward: Reward, tasks: Sequence[Task], trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """The same for a reward of many trajectories: ``trajectories``, ``tasks``, and a list for every other name."""
-    rows = [known_names(task, trajectory) for task, trajectory in zip(tasks, trajectories, strict=True)]
-    names = dict.fromkeys(name for row in rows for name in row if name not in ("task", "trajectory"))
-    lists: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
-    return _choose(reward, {**lists, "tasks": list(tasks), "trajectories": list(trajectories)})
-
-
-def check_names(reward: Reward, tasks: Sequence[Task]) -> None:
-    """Refuse a reward that asks for a name that no task has, before anything runs. A sum is looked at part by part."""
-    found = Task("", "", fields={name: None for task in tasks for name in task.fields})
-    for part in [part for _, _, part in getattr(reward, "parts", ())] or [reward]:
-        try:
-            if marks_of(part).level == "trajectory":
-                arguments(part, found, Trajectory("", 0))
-            else:
-                batch_arguments(part, [found], [Trajectory("", 0)])
-        except ValueError as error:
-            raise BadInput(f"agent.reward_name: {error}") from None
-
-
-def _choose(reward: Reward, known: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(reward).parameters
-    wanted = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-    missing = [name for name, p in wanted.items() if name not in known and p.default is p.empty]
-    if missing:
-        raise ValueError(f"the reward wants {missing[0]}; there are {', '.join(known)}")
-    if len(wanted) < len(parameters) and any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return dict(known)
-    refuse_itself(reward, "the reward")
-    return {name: known[name] for name in wanted if name in known and not _is_option(reward, name)}
-
-
-def _is_option(reward: Reward, name: str) -> bool:
-    """Whether the name was already bound, by an option of ``agent.reward_name``."""
-    return name in (getattr(reward, "keywords", None) or {})
+from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
 
 
 async def call(

@@ -21,7 +21,8 @@ from typing import Any
 from recollect.config import Config
 from recollect.plugins import find
 from recollect.rewards.call import call, call_batch
-from recollect.rewards.options import check_options, refuse_itself
+from recollect.rewards.convention import refuse_unclear
+from recollect.rewards.options import check_options
 from recollect.rewards.registry import REWARDS, Level, Marks, marks_of
 from recollect.types import BadInput, Reward, Score, Task, Trajectory
 
@@ -106,8 +107,8 @@ def find_reward(text: str, cfg: Config | None = None) -> Reward:
 
 def _function(term: Term, cfg: Config) -> Reward:
     function = find(term.name, REWARDS, KEY)
+    refuse_unclear(function, f"{KEY}={term.name}")
     taken = signature(function).parameters
-    refuse_itself(function, f"{KEY}={term.name}")
     settings = {"config": cfg} if "config" in taken and taken["config"].annotation in (Config, "Config") else {}
     if not term.options and not settings:
         return function

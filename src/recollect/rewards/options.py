@@ -1,9 +1,8 @@
-"""What can be said about a reward before it is ever called: that its options fit, and that it looks at the task."""
+"""What can be said about a reward's options before it is ever called."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import signature
 from typing import Any, get_type_hints
 
 from recollect.rewards.registry import marks_of
@@ -15,7 +14,6 @@ KINDS: dict[type, tuple[str, tuple[type, ...]]] = {  # of parameters: in words, 
     bool: ("true or false", (bool,)),
     str: ("a text", (str,)),
 }
-SAID = {"answer", "final_response"}  # names that a reward may ask for, and both are the agent's
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
@@ -32,17 +30,6 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], wher
         except BadInput as error:
             given = ",".join(f"{name}={value}" for name, value in options.items())
             raise BadInput(f"{where}({given}): {error}") from None
-
-
-def refuse_itself(function: Callable[..., Any], where: str) -> None:
-    """Refuse a reward that compares what the agent said with what the agent said."""
-    wanted = signature(function).parameters
-    everything = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
-    if wanted.keys() >= SAID and not everything and not wanted.keys() - {*SAID, "trajectory"}:
-        raise BadInput(
-            f"{where} compares `answer`, which is the agent's answer, with `final_response`, which the agent said too; "
-            "the accepted answers are in `golden_answers`"
-        )
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:

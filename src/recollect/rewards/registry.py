@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 Level = Literal["trajectory", "group", "batch"]
@@ -29,6 +30,8 @@ def reward(given: F) -> F: ...
 def reward(
     given: str | None = None,
     *,
+    name: str | None = None,
+    auto_register: bool = True,
     level: Level | None = None,
     inline: bool = False,
     gold: bool = False,
@@ -37,26 +40,39 @@ def reward(
 def reward(
     given: Any = None,
     *,
+    name: str | None = None,
+    auto_register: bool = True,
     level: Level | None = None,
     inline: bool = False,
     gold: bool = False,
     check: Callable[..., None] | None = None,
 ) -> Any:
-    """Register a function as a reward, under its own name or the one given: ``@reward`` or ``@reward("name")``.
+    """Register a function as a reward, under its own name or the one given: ``@reward`` or ``@reward(name="…")``.
 
-    It returns the function itself. Functions that are named as ``module:function`` need no decorator.
+    It returns the function itself. Functions that are named as ``module:function`` need no decorator. A name of a
+    reward that comes with recollect stays that reward's.
     """
 
     def register(function: F) -> F:
-        name = given if isinstance(given, str) else function.__name__
-        there = REWARDS.get(name)
-        if there is not None and there.__module__.startswith("recollect.") and there.__module__ != function.__module__:
-            raise ValueError(f"a reward that comes with recollect is called {name} already; give yours another name")
         function.__reward__ = Marks(level or _level_of(function), inline, gold, check)  # type: ignore[attr-defined]
-        REWARDS[name] = function
+        known_as = name or (given if isinstance(given, str) else None) or _name_of(function)
+        taken = known_as in REWARDS and is_ours(REWARDS[known_as]) and not is_ours(function)
+        if auto_register and not taken:
+            REWARDS[known_as] = function
         return function
 
     return register(given) if callable(given) else register
+
+
+def is_ours(function: Callable[..., Any]) -> bool:
+    """True for a reward that comes with recollect."""
+    return str(getattr(function, "__module__", "")).startswith("recollect.")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A function's name; of a partial the function's inside, of any other object its class's."""
+    inner = function.func if isinstance(function, partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def marks_of(function: Callable[..., Any]) -> Marks:

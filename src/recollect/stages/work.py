@@ -5,16 +5,18 @@ Each stage is a run of its own below the directory of the whole, so a killed com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
 from recollect.console import Console
+from recollect.data.tasks import TaskStream, held_out
 from recollect.folders import refuse_unwritable
 from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.rewards.start import check_reward
 from recollect.roles import bindings as bound_roles
 from recollect.roles import roles_of
 from recollect.run import Run, dump, write_atomic
@@ -41,6 +43,7 @@ class Work:
     def __init__(self, plan: Plan, console: Console) -> None:
         self.plan, self.console = plan, console
         _check_root(plan.root)
+        check_rewards(plan, lambda text: None)
         plan.root.mkdir(parents=True, exist_ok=True)
         self.base = ""
         self.newest: dict[str, str] = {}
@@ -157,8 +160,20 @@ def row_of(stage: Stage, cfg: Config, start: str, became: str, report: Mapping[s
     }
 
 
+def check_rewards(plan: Plan, say: Callable[[str], None]) -> None:
+    """Refuse a reward of any stage that does not fit its tasks; say how the user's own are understood."""
+    said: dict[str, None] = {}
+    for stage in plan.stages:
+        cfg = plan.config(stage, "base", dict.fromkeys(roles_of(plan.cfg) or (), "trainable"))
+        stream = TaskStream(cfg)
+        check_reward(cfg, [*stream.take(0), *stream.rows, *held_out(cfg)], lambda text: said.update({text: None}))
+    for line in said:
+        say(line)
+
+
 def show_plan(plan: Plan, console: Console) -> None:
     """`--dry-run`: every stage as it would run, its configuration checked."""
+    check_rewards(plan, console.say)
     base = plan.cfg.actor_rollout_ref.model.path
     warm = plan.warm_config()
     rows, newest = [], dict.fromkeys(roles_of(plan.cfg) or (), "base")

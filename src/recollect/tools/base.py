@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
+from recollect.tools.agentfly import translated
 from recollect.tools.schema import Signature, read_signature
 
 ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "exception", "timeout"]
@@ -52,6 +53,7 @@ class Tool:
     max_length: int = MAX_LENGTH  # characters of an observation
     scope: Scope = "trajectory"  # of a class: an instance for each trajectory, or one for all
     pool: int | None = None  # most instances of a class, or most calls of a function, at once; None: no bound
+    ends: bool = False  # whatever it answers ends the episode and is the answer
 
     @property
     def stateful(self) -> bool:
@@ -80,20 +82,33 @@ def tool(run: Callable[..., Any], /) -> Tool: ...
 def tool(
     *,
     name: str | None = None,
+    description: str | None = None,
     timeout: float | None = TIMEOUT_S,
     max_length: int = MAX_LENGTH,
     scope: Scope = "trajectory",
     pool: int | None = None,
+    ends: bool = False,
+    **theirs: Any,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(run: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+def tool(
+    run: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Any,
+) -> Any:
     """Make a tool of a function (plain or async) or of a class with ``__call__``; see docs/tools.md."""
+    mine = translated(options)
 
     def make(run: Callable[..., Any]) -> Tool:
-        if options.get("scope", "trajectory") not in ("trajectory", "global"):
-            raise ValueError(f"scope={options['scope']} is unknown; known: trajectory, global")
-        if options.get("pool") is not None and options["pool"] < 1:
-            raise ValueError(f"pool={options['pool']} must be at least 1")
-        return Tool(name or run.__name__, run, read_signature(run), **options)
+        if mine.get("scope", "trajectory") not in ("trajectory", "global"):
+            raise ValueError(f"scope={mine['scope']} is unknown; known: trajectory, global")
+        if mine.get("pool") is not None and mine["pool"] < 1:
+            raise ValueError(f"pool={mine['pool']} must be at least 1")
+        signature = read_signature(run)
+        about = signature if description is None else replace(signature, description=description)
+        return Tool(name or run.__name__, run, about, **mine)
 
     return make if run is None else make(run)
 

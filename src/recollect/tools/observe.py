@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from recollect.media import WHY, media_in
 from recollect.tools.base import ToolResult
 
 
@@ -39,9 +40,20 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def _shown(value: Any) -> str:
+    """What a tool returned, as text; of a dict with ``observation`` that alone. An image is an error."""
+    observed = isinstance(value, dict) and isinstance(value.get("observation"), str)
+    if observed and value.get("image"):
+        raise ValueError(f"the tool returned an image; {WHY}")
+    parts = isinstance(value, list) and all(isinstance(p, dict) and "type" in p for p in value)
+    if parts and (found := media_in(value)) is not None:
+        raise ValueError(f"the tool returned {found}; {WHY}")
+    return str(value["observation"]) if observed else as_text(value)
+
+
 def as_result(value: Any, most: int) -> ToolResult:
     """What a tool returned, as a result whose text is not too long."""
-    result = value if isinstance(value, ToolResult) else ToolResult(as_text(value))
+    result = value if isinstance(value, ToolResult) else ToolResult(_shown(value))
     if result.reward is not None and not math.isfinite(result.reward):
         raise ValueError(f"the tool's reward is {result.reward}")
     text = as_text(result.text)

@@ -71,6 +71,11 @@ def read_signature(run: Callable[..., Any]) -> Signature:
     parameters = list(inspect.signature(function).parameters.values())
     for i, parameter in enumerate(parameters[1:] if is_class else parameters):
         kind = hints.get(parameter.name, Any)
+        if getattr(kind, "__name__", "") == "Context":
+            raise ValueError(
+                f"{run.__name__}: the parameter {parameter.name} is AgentFly's rollout Context, whose resources do not "
+                "exist here; a tool with state is a class under @tool, and a parameter of type Session is the sandbox"
+            )
         if kind in GIVEN:
             given[parameter.name] = kind
         elif parameter.kind is parameter.VAR_KEYWORD:

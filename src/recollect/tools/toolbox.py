@@ -7,6 +7,7 @@ import difflib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from recollect.config import Config
@@ -193,7 +194,8 @@ class OpenTools:
         if not done:
             task.cancel()
             return _failed("timeout", f"{found.name} did not answer within {found.timeout:g} seconds.")
-        return as_result(task.result(), found.max_length)
+        made = as_result(task.result(), found.max_length)
+        return replace(made, stop=True) if found.ends and made.outcome == "ok" else made
 
     async def _given(self, kind: type) -> Any:
         if kind is Session:

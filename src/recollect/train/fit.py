@@ -14,8 +14,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
 from recollect.policies.endpoint import EndpointGone
-from recollect.rewards import find_reward
-from recollect.rewards.call import check_names
+from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import Run
@@ -75,7 +74,7 @@ class Fit:
         """Refuse what would fail in the middle: a reward that asks for what no task has, nothing to imitate."""
         played = [] if self.offline is not None else [*stream.take(0), *stream.rows]
         if tasks := [*played, *self.val_tasks]:
-            check_names(find_reward(self.cfg.agent.reward_name, self.cfg), tasks)
+            check_reward(self.cfg, tasks, self.console.say)
         begun = checkpoint.names(Run.of(self.cfg).path / "checkpoints", "step")  # what was imitated may be gone by now
         if self.cfg.sft.steps > 0 and self.offline is None and not begun:
             check_source(self.cfg)

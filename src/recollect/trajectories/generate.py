@@ -21,6 +21,7 @@ from recollect.console import Console
 from recollect.domains.registry import DOMAINS
 from recollect.folders import refuse_unwritable
 from recollect.policies.endpoint import EndpointGone
+from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import write_atomic
@@ -189,6 +190,7 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     refuse_unwritable(request.out.parent, f"--out {request.out}")
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
+    check_reward(cfg, tasks, console.say)
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
     with players(cfg, request.policy, request.user, tasks) as roles:

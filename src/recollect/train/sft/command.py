@@ -14,6 +14,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
 from recollect.models.export import write_model
 from recollect.models.load import context_window
+from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.run import Run
 from recollect.track import trackers_of
@@ -37,7 +38,8 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
     """Train, write the folder ``model``, and say how well it does; returns the report."""
     settle(cfg, tool)
     trackers_of(cfg.trainer.logger, console.warn)
-    tasks = _tasks(cfg)
+    if tasks := _tasks(cfg):
+        check_reward(cfg, tasks, console.say)
     learner, tokenizer, collector = _parts(cfg, tasks)
     renderer, window = Renderer(tokenizer), context_window(learner.model.config)
     batches = batches_of(cfg, renderer, window, console.say)  # bad data is refused before anything is written
