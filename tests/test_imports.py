@@ -25,7 +25,8 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
             "recollect.roles",
             "recollect.trajectories",
         ),
-        *("recollect.policies.endpoint", "recollect.policies.messages"),
+        *("recollect.policies.endpoint", "recollect.policies.messages", "recollect.policies.replies"),
+        "recollect.secrets",
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *(
             "recollect.rollout",

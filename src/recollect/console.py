@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from recollect.secrets import redacted, without_keys
+
 SPARKS = "▁▂▃▄▅▆▇█"
 BETWEEN_LINES = 10.0  # seconds between two lines about work that is under way
 
@@ -35,7 +37,7 @@ class Console:
 
     def say(self, text: str = "") -> None:
         """One line."""
-        self.rich.print(text, soft_wrap=True, markup=False)
+        self.rich.print(without_keys(text), soft_wrap=True, markup=False)
 
     def show(self, thing: Any) -> None:
         """Something that rich can draw, such as a table."""
@@ -59,7 +61,7 @@ class Console:
 
     def warn(self, text: str) -> None:
         """A line on standard error, even when quiet."""
-        print(f"recollect: {text}", file=sys.stderr)
+        print(f"recollect: {redacted(text)}", file=sys.stderr)
 
     @contextmanager
     def progress(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:

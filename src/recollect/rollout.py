@@ -23,6 +23,7 @@ from recollect.rewards import find_reward, marks_of
 from recollect.rewards.call import as_score, call, score_groups
 from recollect.rollout_progress import RolloutProgress, report
 from recollect.sandbox.shared import configure
+from recollect.secrets import redacted
 from recollect.session import Binding, Session, SessionTools
 from recollect.tools import Toolbox
 from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
@@ -189,7 +190,7 @@ class Collector:
                 kind = AWAY if isinstance(error, EndpointDown) else "policy"
             if session is not None and error is session.tools_error:
                 kind = "tools"
-            return Failure(kind, f"{type(error).__name__}: {error}")
+            return Failure(kind, redacted(f"{type(error).__name__}: {error}"))
         return None
 
 

@@ -75,7 +75,7 @@ def _handle(error: Exception) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    from recollect.compose import redacted
+    from recollect.secrets import redacted
 
     print(f"recollect: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)

@@ -105,7 +105,18 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
         raise
     except Exception as error:
         raise BadInput(f"no model could be loaded from {path}: {_first_line(error)}") from None
-    return model.to(device)
+    return owned(model.to(device))
+
+
+def owned(model: Any) -> Any:
+    """The model with weights in memory of its own, copied one by one: loaded ones are the file itself, mapped.
+
+    Whoever cut the file would end this process, and whoever wrote to it would change the model's answers.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu":
+            tensor.data = tensor.data.clone()
+    return model
 
 
 def context_window(config: Any) -> int:

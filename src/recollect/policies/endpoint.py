@@ -1,13 +1,13 @@
 """A policy behind an OpenAI-compatible server. It is asked with chat messages, and its turns are never trained.
 
 One pooled client, in a thread with a loop of its own. Every call has a deadline. Connection errors, 429, 5xx and
-answers that are broken or empty are tried again after a jittered pause; other refusals are not.
+answers that are broken or empty are tried again after a jittered pause; other refusals are not, nor answers that are
+too large. What a server says is read up to a bound, and our keys are taken out of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +20,8 @@ import httpx
 from recollect.chat.schemas import Schema
 from recollect.offload import LoopThread
 from recollect.policies.messages import completion_of, request_body
+from recollect.policies.replies import Reply, TooLarge, fetch
+from recollect.secrets import key_of, redacted
 from recollect.types import BadInput, Completion, Group, Message, Sampling
 
 PAUSE_S = 0.25  # before the first further try; doubles with each
@@ -30,7 +32,10 @@ ADVICE = "verify that the server is running (curl {}/models), check firewall and
 
 
 class EndpointError(RuntimeError):
-    """The server refused a call, or gave no proper answer after all tries."""
+    """The server refused a call, or gave no proper answer after all tries. The message holds no key."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redacted(message))
 
 
 class EndpointDown(EndpointError):
@@ -135,7 +140,7 @@ class Endpoint:
 
     def _http(self) -> Any:
         if self._client is None:
-            key = os.environ.get(self.key_env, "")
+            key = key_of(self.key_env)
             most = self.patience.concurrency
             local = (urlsplit(self.url).hostname or "") in ("localhost", "127.0.0.1", "::1")
             self._client = httpx.AsyncClient(
@@ -150,17 +155,19 @@ class Endpoint:
         """The names that the server lists; None when it has no such list."""
         try:
             async with asyncio.timeout(LOOK_S):
-                answer = await self._http().get(f"{self.url}/models")
-        except (TimeoutError, httpx.TransportError) as error:
+                answer = await fetch(self._http(), "GET", f"{self.url}/models")
+        except TooLarge as error:
+            raise EndpointError(f"cannot be asked for its models: {error}") from None
+        except (TimeoutError, httpx.TransportError, httpx.DecodingError) as error:
             raise EndpointDown(_said(error, LOOK_S)) from None
         except httpx.InvalidURL as error:
             raise EndpointError(f"is no address: {error}") from None
-        if answer.status_code in (401, 403):
-            raise EndpointError(f"wants a key ({answer.status_code}); set the environment variable {self.key_env}")
-        if answer.status_code >= 500:
-            raise EndpointDown(f"it answered {answer.status_code}")
+        if answer.status in (401, 403):
+            raise EndpointError(f"wants a key ({answer.status}); set the environment variable {self.key_env}")
+        if answer.status >= 500:
+            raise EndpointDown(f"it answered {answer.status}")
         try:
-            return [str(row["id"]) for row in answer.json()["data"]] if answer.status_code == 200 else None
+            return [str(row["id"]) for row in answer.json()["data"]] if answer.status == 200 else None
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -172,7 +179,7 @@ class Endpoint:
                 raise EndpointError("lists no models at /models; name one with fixed_model_name")
             self.name = names[0]
         elif names is not None and self.name not in names:
-            raise EndpointError(f"has no model {self.name}; it has {', '.join(names) or 'none'}")
+            raise EndpointError(f"has no model {self.name}; it has {', '.join(names)[:300] or 'none'}")
         return self.name
 
     async def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -195,17 +202,19 @@ class Endpoint:
             async with self._slots:
                 self.calls += 1
                 async with asyncio.timeout(self.patience.timeout_s):
-                    answer = await self._http().post(f"{self.url}/chat/completions", json=body)
+                    answer = await fetch(self._http(), "POST", f"{self.url}/chat/completions", body)
+        except TooLarge as error:
+            raise EndpointError(f"{self.url}: {error}") from None
         except (TimeoutError, httpx.TransportError, httpx.DecodingError) as error:
             return None, _said(error, self.patience.timeout_s), 0.0
-        if answer.status_code == TOO_MANY or answer.status_code >= 500:
-            return None, f"it answered {answer.status_code}", _retry_after(answer.headers)
-        if answer.status_code != 200:
-            raise EndpointError(f"{self.url} refused a call with {answer.status_code}: {_reason(answer)}")
+        if answer.status == TOO_MANY or answer.status >= 500:
+            return None, f"it answered {answer.status}", _retry_after(answer.headers)
+        if answer.status != 200:
+            raise EndpointError(f"{self.url} refused a call with {answer.status}: {answer.reason()}")
         return (*_choice(answer), 0.0)
 
 
-def _choice(answer: Any) -> tuple[dict[str, Any] | None, str]:
+def _choice(answer: Reply) -> tuple[dict[str, Any] | None, str]:
     """The first choice of an answer, or what is wrong with it. A model may say nothing; a server may not."""
     try:
         found = answer.json()
@@ -226,15 +235,6 @@ def _retry_after(headers: Any) -> float:
         return min(LONGEST_PAUSE_S, max(0.0, float(headers.get("retry-after", 0))))
     except ValueError:  # a date
         return PAUSE_S
-
-
-def _reason(answer: Any) -> str:
-    try:
-        found = answer.json()
-        text = found["error"]["message"] if isinstance(found.get("error"), dict) else found.get("message", answer.text)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        text = answer.text
-    return " ".join(str(text).split())[:300]
 
 
 def _said(error: Exception, seconds: float) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from recollect.chat.schemas import loads
 from recollect.retrieval.corpus import Passage
+from recollect.secrets import key_of, redacted, without_keys
 from recollect.types import BadInput
 
 KEY = "RECOLLECT_SEARCH_KEY"  # the environment variable with the service's key
@@ -48,24 +51,35 @@ class Remote:
 
     def search(self, query: str, top_k: int) -> list[tuple[Passage, float]]:
         """What the service found, in its order."""
-        body, headers = self.style(query, top_k, os.environ.get(KEY, ""))
+        body, headers = self.style(query, top_k, key_of(KEY))
         request = urllib.request.Request(
             self.endpoint, json.dumps(body).encode(), {"Content-Type": "application/json", **headers}, method="POST"
         )
         try:
             with self.opener.open(request, timeout=self.timeout) as answer:
-                text = answer.read(LARGEST + 1)
+                text = _read(answer, time.monotonic() + self.timeout)
         except urllib.error.HTTPError as error:
-            raise RuntimeError(f"the search service answered {error.code} {error.reason}") from None
-        except (urllib.error.URLError, OSError) as error:
-            raise RuntimeError(f"the search service cannot be reached: {getattr(error, 'reason', error)}") from None
-        if len(text) > LARGEST:
-            raise RuntimeError(f"the search service answered with more than {LARGEST} bytes")
+            raise RuntimeError(redacted(f"the search service answered {error.code} {error.reason}"[:300])) from None
+        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+            why = redacted(str(getattr(error, "reason", error)))
+            raise RuntimeError(f"the search service cannot be reached: {why}") from None
         try:
-            found = list(results(json.loads(text)))
-        except ValueError:
+            found = list(results(loads(text)))
+        except (ValueError, RecursionError):
             raise RuntimeError("the search service did not answer with JSON") from None
         return [(passage, 1 / rank) for rank, passage in enumerate(found[:top_k], 1)]
+
+
+def _read(answer: Any, deadline: float) -> str:
+    """The whole answer, if it is neither too long nor too slow, without our keys."""
+    data = bytearray()
+    while part := answer.read1(1 << 16):
+        data += part
+        if len(data) > LARGEST:
+            raise RuntimeError(f"the search service answered with more than {LARGEST} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer did not end in time")
+    return without_keys(data.decode("utf-8", "replace"))
 
 
 def results(answer: Any) -> Iterator[Passage]:

@@ -12,6 +12,7 @@ from typing import Any
 from recollect.offload import in_thread
 from recollect.rewards.given import arguments, batch_arguments
 from recollect.rewards.registry import marks_of
+from recollect.secrets import redacted
 from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
 
 
@@ -92,7 +93,8 @@ async def _score_set(reward: Reward, groups: Sequence[Group], timeout: float | N
     except Exception as error:
         said = f"no reward within {timeout:g} s" if isinstance(error, TimeoutError) and timeout else str(error)
         for _, trajectory in pairs:
-            trajectory.failure, trajectory.stop = Failure("reward", f"{type(error).__name__}: {said}"), "failed"
+            trajectory.failure = Failure("reward", redacted(f"{type(error).__name__}: {said}"))
+            trajectory.stop = "failed"
         return
     for (_, trajectory), score in zip(pairs, scores, strict=True):
         if math.isfinite(score.total):

@@ -17,6 +17,7 @@ from recollect.plugins import find
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.session import Session
+from recollect.secrets import redacted
 from recollect.tools.base import Tool, ToolCall, ToolOutcome, ToolResult, tool
 from recollect.tools.mcp import Server
 from recollect.tools.observe import as_result, cut
@@ -163,7 +164,7 @@ class OpenTools:
                 raise
             return _failed("exception", "CancelledError: the tool cancelled itself")
         except Exception as error:
-            return _failed("exception", f"{type(error).__name__}: {error}".rstrip(": "))
+            return _failed("exception", redacted(f"{type(error).__name__}: {error}".rstrip(": ")))
 
     async def _run(self, found: Tool, arguments: dict[str, Any]) -> ToolResult:
         """Run a call with what it needs; only the call itself counts against its deadline."""

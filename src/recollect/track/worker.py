@@ -11,7 +11,6 @@ import fcntl
 import json
 import math
 import os
-import re
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from recollect.secrets import redacted
 from recollect.track import TRACKERS
 from recollect.track.tracker import About, Tracker
 
@@ -74,11 +74,8 @@ def feed(tracker: Tracker, rows: Iterator[dict[str, Any]], sent: Path) -> None:
 
 
 def scrub(text: str, environment: Mapping[str, str]) -> str:
-    """A text in one line, without the values of secret environment variables and passwords in addresses."""
-    for name, value in environment.items():
-        if re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()) and len(value) >= 6:
-            text = text.replace(value, "…")
-    return " ".join(re.sub(r"//[^/@\s]+@", "//", text).split())[:300]
+    """A text in one line, without keys and passwords."""
+    return " ".join(redacted(text, environment).split())[:300]
 
 
 def _lock(path: Path) -> Any:
