@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from recollect.config import Sandbox
@@ -25,8 +26,9 @@ BOOT = (
 class Box:
     """A running zygote; sessions are opened by sending it one end of a socket pair."""
 
-    def __init__(self, cfg: Sandbox, method: str) -> None:
+    def __init__(self, cfg: Sandbox, method: str, problems: Sequence[str] = ()) -> None:
         self.method = method
+        self.problems = tuple(problems)  # why no better method is used
         self._scratch = Scratch()
         self._count = 0
         self.alive = True
@@ -111,13 +113,16 @@ def _before(plan: dict[str, Any]) -> list[str]:
         return []
     command = ["bwrap", "--unshare-all", "--new-session", "--as-pid-1"]
     command += ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox"]
+    size = str(plan["limits"]["disk_mb"] << 20)
+    command += ["--cap-add", "CAP_SYS_ADMIN"] if plan["own_folders"] else []  # a session has no capability
     for folder in ("/tmp", WORKSPACE):
-        command += ["--size", str(plan["limits"]["disk_mb"] << 20), "--tmpfs", folder]
+        command += ["--dir", folder] if plan["own_folders"] else ["--size", size, "--tmpfs", folder]
     for source, target in [*plan["binds"], *_sources()]:
         command += ["--ro-bind", source, target]
     for name, target in plan["links"].items():
         command += ["--symlink", target, name]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/full", "/dev/zero"]  # see view.DEVICES
+    command += [] if plan["own_folders"] else ["--size", size, "--tmpfs", "/dev/shm"]
     return [*command, "--remount-ro", "/", "--chdir", "/", "--"]
 
 
@@ -132,22 +137,43 @@ def methods(cfg: Sandbox) -> list[str]:
 
     As root, namespaces come first: they give the rights of root away. With bubblewrap programs stay root outside their
     user namespace, for whom limits on processes do not hold. For others bubblewrap comes first: it may have rights that
-    they do not have.
+    they do not have. One that is named is the only one, unless it is allowed to go without: every other is better than
+    none.
     """
-    if cfg.isolation != "auto":
-        return [cfg.isolation]
     found = ["bubblewrap"] if shutil.which("bwrap") else []
-    return ["namespaces", *found] if os.geteuid() == 0 else [*found, "namespaces"]
+    best = ["namespaces", *found] if os.geteuid() == 0 else [*found, "namespaces"]
+    if cfg.isolation == "auto":
+        return best
+    others = [method for method in best if method != cfg.isolation] if cfg.allow_unsafe else []
+    return [cfg.isolation, *others]
+
+
+def remains(box: Box) -> str:
+    """What somebody who allowed to go without must know of a box; empty for one by the wanted method."""
+    if box.method != "none":
+        return f"sandbox: {'; '.join(box.problems)}; {box.method} is used instead" if box.problems else ""
+    user = "nobody" if "nobody" in box.walls else "the user of this process"
+    files = "only its own files and the system's programs" if "landlock" in box.walls else "EVERY FILE OF THIS MACHINE"
+    if not {"landlock", "seccomp"} - set(box.walls):
+        rest = "it shares the kernel's process and network tables with this machine"
+    else:
+        missing = " and ".join(name for name in ("landlock", "seccomp") if name not in box.walls)
+        rest = f"this kernel has no {missing}, so signals, sockets or other processes may be within reach"
+    why = "; ".join(box.problems) or "no method is there"
+    return (
+        f"sandbox.allow_unsafe: what the model writes is NOT isolated ({why}). It runs as {user}, reads {files}, "
+        f"and {rest}. See docs/security.md"
+    )
 
 
 def open_box(cfg: Sandbox) -> Box:
     """A box by the first method that works; BadInput when none does and the user has not allowed to go without."""
     if os.uname().sysname != "Linux":
         raise BadInput("the sandbox needs Linux")
-    problems = []
+    problems: list[str] = []
     for method in methods(cfg):
         try:
-            return Box(cfg, method)
+            return Box(cfg, method, problems)
         except OSError as error:
             problems.append(f"{method}: {error}")
     if not cfg.allow_unsafe:
@@ -155,4 +181,4 @@ def open_box(cfg: Sandbox) -> Box:
             f"this machine does not isolate programs ({'; '.join(problems)}); allow user namespaces, install "
             "bubblewrap, or set sandbox.allow_unsafe=true to run what the model writes with limits only"
         )
-    return Box(cfg, "none")
+    return Box(cfg, "none", problems)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import sys
 import sysconfig
 from dataclasses import asdict
@@ -11,7 +13,7 @@ from typing import Any
 
 import recollect
 from recollect.config import Sandbox
-from recollect.sandbox.inside.view import WORKSPACE
+from recollect.sandbox.inside.view import DEVICES, WORKSPACE
 from recollect.types import BadInput
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -56,13 +58,16 @@ def make_plan(cfg: Sandbox, method: str, scratch: Path) -> dict[str, Any]:
     shown = [*folders, *(path for path in ETC if os.path.exists(path)), prefix, *installed, *extra]
     shown = [p for p in dict.fromkeys(shown) if not any(p != q and p.startswith(f"{q}/") for q in shown)]
     binds = [[os.path.realpath(path), path] for path in shown]
+    readable = [target for _, target in binds]
     binds += [[str(scratch / name), f"/etc/{name}"] for name in ("passwd", "group")]
     return {
         "method": method,
+        "own_folders": method == "namespaces" or (method == "bubblewrap" and _bubblewrap_may_mount()),
         "binds": binds,
         "links": links,
-        "readable": [target for _, target in binds],
-        "writable": ["/tmp"] if method != "none" else [],
+        "readable": readable if method == "none" else [*readable, "/etc/passwd", "/etc/group", "/dev"],
+        "writable": ["/tmp", "/dev/shm"] if method != "none" else [],
+        "devices": list(DEVICES),
         "workspace": str(scratch) if method == "none" else "",
         "hidden": [str(source_root())],
         "site": installed,
@@ -70,6 +75,12 @@ def make_plan(cfg: Sandbox, method: str, scratch: Path) -> dict[str, Any]:
         "env": environment(prefix, installed),
         "limits": {name: value for name, value in asdict(cfg).items() if name in LIMITS},
     }
+
+
+def _bubblewrap_may_mount() -> bool:
+    """Whether bubblewrap gives the right to mount; one that is set-uid does not to others than root."""
+    found = shutil.which("bwrap")
+    return os.geteuid() == 0 or found is None or not os.stat(found).st_mode & stat.S_ISUID
 
 
 def environment(prefix: str, installed: list[str]) -> dict[str, str]:
@@ -80,6 +91,7 @@ def environment(prefix: str, installed: list[str]) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "USER": "user",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",  # what a program leaves in its home is not run by the next
         "PYTHONPATH": ":".join(installed),
         **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }

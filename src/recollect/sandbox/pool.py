@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from recollect.config import Sandbox
 from recollect.offload import Slots, in_thread
-from recollect.sandbox.box import Box, open_box
+from recollect.sandbox.box import Box, open_box, remains
 from recollect.sandbox.session import Ran, Session
 
 
@@ -21,6 +22,7 @@ class Pool:
         self._lock = threading.Lock()
         self._free = Slots(cfg.max_sessions)
         self._closed = False
+        self._warned = False
 
     def start(self) -> list[str]:
         """Make sure that there is a box; the names of its walls. BadInput when this machine cannot isolate."""
@@ -32,7 +34,14 @@ class Pool:
             raise RuntimeError("the sandbox is closed")
         if self._box is None or not self._box.alive:
             self._box = open_box(self.cfg)
+            self._warn(remains(self._box))
         return self._box
+
+    def _warn(self, text: str) -> None:
+        """Say once for each pool what its user must know."""
+        if text and not self._warned:
+            print(f"recollect: {text}", file=sys.stderr, flush=True)
+        self._warned = self._warned or bool(text)
 
     def _open(self) -> Session:
         with self._lock:

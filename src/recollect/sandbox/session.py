@@ -13,6 +13,7 @@ from recollect.sandbox.inside import wire
 
 Verdict = Literal["ok", "error", "timeout", "cpu", "memory", "processes", "output", "ended"]
 VERDICTS = ("ok", "error", "timeout", "cpu", "memory", "processes", "output", "ended")
+MOST_TEXT = 1 << 30
 SLACK_S = 10.0  # how much longer than its limit a call may take before its session is ended from outside
 
 
@@ -42,6 +43,7 @@ class Session:
         self._number, self._socket = box.open()
         self._turn = asyncio.Lock()
         self._closed = False
+        self._started = False  # the session has run something that the model wrote
 
     @property
     def closed(self) -> bool:
@@ -81,8 +83,10 @@ class Session:
             except TimeoutError:
                 self.close()
                 return Ran("timeout", state_lost=True, seconds=seconds)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
                 self.close()
+                if self._started:  # the program's doing
+                    return Ran("ended", err=f"the session broke: {error}", code=-9, state_lost=True)
                 raise SandboxError(f"the sandbox broke: {error}") from None
             except BaseException:
                 self.close()  # cancelled: what is still running is not wanted any more
@@ -91,10 +95,20 @@ class Session:
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._socket, wire.pack(request))
+        answer = await self._answer(loop)
+        if answer.get("started") is True:
+            self._started = True
+            answer = await self._answer(loop)
+        return answer
+
+    async def _answer(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
         size = wire.size(await _exactly(loop, self._socket, wire.HEAD))
-        if size > 16 * 1024 * self._cfg.output_kb + (16 << 20):
+        if size > self._most():
             raise ValueError(f"an answer of {size} bytes")
         return wire.unpack(await _exactly(loop, self._socket, size))
+
+    def _most(self) -> int:
+        return 16 * 1024 * self._cfg.output_kb + (16 << 20)
 
     def close(self) -> None:
         """End the session with everything that runs in it."""
@@ -117,5 +131,6 @@ async def _exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: 
 def _ran(answer: dict[str, Any]) -> Ran:
     if answer.get("outcome") not in VERDICTS:
         raise ValueError(str(answer.get("error", "an answer without an outcome"))[:500])
-    texts = {name: str(answer[name]) for name in ("outcome", "out", "err", "value", "error")}
-    return Ran(**texts, code=int(answer["code"]), state_lost=bool(answer["state_lost"]), seconds=answer["seconds"])  # type: ignore[arg-type]
+    texts = {name: wire.text(answer, name, MOST_TEXT) for name in ("outcome", "out", "err", "value", "error")}
+    lost, seconds = bool(answer["state_lost"]), float(answer["seconds"])
+    return Ran(**texts, code=int(answer["code"]), state_lost=lost, seconds=seconds)  # type: ignore[arg-type]

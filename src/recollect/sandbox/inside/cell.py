@@ -90,7 +90,7 @@ def serve(requests: int, control: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(requests, "rb") as source:
         while head := source.read(wire.HEAD):
-            code = source.read(wire.size(head)).decode()
+            code = source.read(wire.size(head)).decode("utf-8", "surrogatepass")  # what is no text fails as a program
             count += 1
             result = run_cell(code, f"<cell {count}>", names)
             _flush()

@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from recollect.sandbox.inside import cell, files, kernel, landlock, seccomp, usage, wire
-from recollect.sandbox.inside.view import DEVICES, WORKSPACE
+from recollect.sandbox.inside import cell, files, kernel, landlock, unsafe, usage, wire
+from recollect.sandbox.inside.view import WORKSPACE
+from recollect.sandbox.inside.walls import walls, writable
 
 LOOK = 0.05  # seconds between two looks at what is used
 GRACE = 0.5  # seconds that a block gets to leave after an interrupt, so that the state survives
 MAX_REQUEST = 64_000_000
+_NAMES = "HUP INT QUIT ABRT USR1 USR2 ALRM TERM TSTP TTIN TTOU XCPU VTALRM PROF IO PWR"
+IGNORED = [signal.Signals[f"SIG{name}"] for name in _NAMES.split(" ")]
+NOTHING: dict[str, Any] = {"state_lost": True, "code": -9, "value": "", "error": "", "out": "", "err": ""}
 MB = 1 << 20
 
 
@@ -56,52 +60,57 @@ class Watched:
     ended: bool = False  # the process is gone
 
 
-def walls(plan: dict[str, Any], nested: bool, workspace: str) -> list[str]:
-    """Limit and confine this process for ever; the names of the walls that stand."""
-    limits = plan["limits"]
-    for what, amount in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, limits["file_mb"] * MB),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_STACK, 8 * MB),
-    ):
-        hard = resource.getrlimit(what)[1]
-        amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        resource.setrlimit(what, (amount, amount))
-    release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-    if nested and release >= (5, 14):  # counted per user namespace; before, other processes of the user count too
-        amount = limits["processes"] + 1
-        resource.setrlimit(resource.RLIMIT_NPROC, (amount, amount))
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # when memory is out, the kernel ends these processes first
-    kernel.drop_capabilities()
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    names = ["rlimits", "no_new_privs"]
-    devices = [f"/dev/{name}" for name in DEVICES]
-    if landlock.install([*plan["readable"], "/proc", "/dev"], [workspace, "/dev/shm", *plan["writable"], *devices]):
-        names.append("landlock")
-    if seccomp.install():
-        names.append("seccomp")
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    return names
-
-
 class Keeper:
     """One session."""
 
     def __init__(self, sock: socket.socket, plan: dict[str, Any], workspace: str) -> None:
         self.sock, self.limits, self.workspace = sock, plan["limits"], workspace
         self.env = {**plan["env"], "HOME": workspace}
+        self.plan = plan
         self.cell: Child | None = None
+        self.started = False  # a program of the model's has run here
+        self.dispositions = {number: signal.getsignal(number) for number in IGNORED}
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_IGN)  # process 1 is safe from others only where it has no handler
 
     def serve(self) -> None:
         """Answer requests until the other side is gone."""
         while (head := self._receive(wire.HEAD)) and (size := wire.size(head)) <= MAX_REQUEST:
             request = wire.unpack(self._receive(size))
             started = time.monotonic()
-            answer = getattr(self, f"do_{request['op']}")(request)
+            answer = self._answer(request)
             self.sock.sendall(wire.pack({**answer, "seconds": time.monotonic() - started}))
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a request asks for; what fails once a program has run is that program's doing, and a verdict."""
+        try:
+            return getattr(self, f"do_{request['op']}")(request)
+        except (OSError, ValueError, MemoryError, RecursionError) as error:
+            if not self.started:
+                raise
+            self._drop_cell()
+            usage.end_all(os.getpid())
+            said = f"{type(error).__name__}: {error}"
+            return {
+                "outcome": "ended",
+                "state_lost": True,
+                "code": -9,
+                "value": "",
+                "error": "",
+                "out": "",
+                "err": said,
+            }
+
+    def _begin(self) -> None:
+        """Tell the host that from here on a break is the program's doing."""
+        if not self.started:
+            self.started = True
+            self.sock.sendall(wire.pack({"started": True}))
+
+    def _drop_cell(self) -> None:
+        if self.cell is not None:
+            self._finish(self.cell)
+            self.cell = None
 
     def _receive(self, count: int) -> bytes:
         parts = bytearray()
@@ -115,12 +124,12 @@ class Keeper:
     def do_python(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a block in the session's Python state."""
         gone = self.cell is not None and bool(select.select([self.cell.pidfd], [], [], 0)[0])
-        if self.cell is not None and gone:  # something killed it between two calls
-            self._finish(self.cell)
-            self.cell = None
+        if gone:  # something killed it between two calls
+            self._drop_cell()
+        self._begin()
         if self.cell is None:
             self.cell = self._start_cell()
-        child, code = self.cell, request["code"].encode()
+        child, code = self.cell, request["code"].encode("utf-8", "surrogatepass")
         os.kill(child.pid, signal.SIGCONT)
         before = usage.read(child.pid)
         with contextlib.suppress(BrokenPipeError), open(child.requests, "wb", closefd=False) as pipe:
@@ -130,13 +139,12 @@ class Keeper:
         try:
             if seen.control:
                 said = wire.unpack(bytes(seen.control[wire.HEAD :]))
-                result = {name: str(said.get(name, ""))[: 2 * cell.MAX_VALUE] for name in result}
+                result = {name: wire.text(said, name, 2 * cell.MAX_VALUE) for name in result}
         except ValueError:
             seen.ended = True
         lost = seen.ended or not seen.control
         if lost:
-            self._finish(child)
-            self.cell = None
+            self._drop_cell()
         else:
             os.kill(child.pid, signal.SIGSTOP)  # nothing runs between two calls
         usage.end_all(os.getpid(), 0 if lost else child.pid)
@@ -145,10 +153,12 @@ class Keeper:
 
     def do_program(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a text as a Python program of its own."""
+        self._begin()
         return self._once(lambda: cell.run_program(request["code"], request["argv"]), request)
 
     def do_command(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a command of the shell."""
+        self._begin()
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
 
         def run() -> int:
@@ -169,13 +179,23 @@ class Keeper:
 
     def _once(self, run: Callable[[], int], request: dict[str, Any]) -> dict[str, Any]:
         with self._input(request.get("stdin", "")) as stdin:
-            child = self._fork(run, stdin.fileno(), request["timeout"])
+            child, lost = self._room_for(lambda: self._fork(run, stdin.fileno(), request["timeout"]))
         seen = self._watch(child, request["timeout"], 0.0)
         status = self._finish(child)
         usage.end_all(os.getpid(), self.cell.pid if self.cell else 0)
         by_signal = {-signal.SIGXCPU: "cpu", -signal.SIGKILL: "ended"}.get(status, "error")
         verdict = seen.verdict or ("ok" if status == 0 else by_signal)
-        return {"outcome": verdict, "state_lost": False, "code": status, "value": "", "error": "", **self._texts(seen)}
+        return {"outcome": verdict, "state_lost": lost, "code": status, "value": "", "error": "", **self._texts(seen)}
+
+    def _room_for(self, start: Callable[[], Child]) -> tuple[Child, bool]:
+        """Start a process; the Python state goes when its threads leave no room for one."""
+        try:
+            return start(), False
+        except OSError:
+            if self.cell is None:
+                raise
+            self._drop_cell()
+            return start(), True
 
     @contextlib.contextmanager
     def _input(self, text: str) -> Iterator[IO[bytes]]:
@@ -184,7 +204,7 @@ class Keeper:
                 yield nothing
             return
         with tempfile.TemporaryFile(dir=self.workspace) as file:
-            file.write(text.encode())
+            file.write(text.encode("utf-8", "replace"))
             file.seek(0)
             yield file
 
@@ -207,7 +227,12 @@ class Keeper:
 
     def _fork(self, run: Callable[[], int], stdin: int, seconds: float | None, keep: tuple[int, ...] = ()) -> Child:
         out, err = os.pipe(), os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            for fd in (*out, *err):
+                os.close(fd)
+            raise
         if pid == 0:
             status = 1
             try:
@@ -227,6 +252,9 @@ class Keeper:
         """In a new child: its standard streams, its own limits, and nothing else of the keeper's."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # where the keeper is not process 1
         os.setsid()
+        for ignored, was in self.dispositions.items():
+            signal.signal(ignored, was or signal.SIG_DFL)
+        self._part()
         for number, fd in enumerate((stdin, out, err)):
             os.dup2(fd, number)
         first = 3
@@ -242,6 +270,14 @@ class Keeper:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
         os.environ.clear()
         os.environ.update(self.env)
+
+    def _part(self) -> None:
+        """In a new child: it cannot signal its keeper nor what another call has started, nor see others of the host."""
+        if self.plan["method"] == "none":
+            readable = [*self.plan["readable"], *unsafe.NEEDED, f"/proc/{os.getpid()}"]
+            landlock.install(readable, writable(self.plan, self.workspace))
+        else:
+            landlock.part_from_others()
 
     def _watch(self, child: Child, seconds: float, cpu_before: float) -> Watched:
         """Read what a child says until it is done or a limit is passed."""
@@ -293,10 +329,10 @@ class Keeper:
         if not look:
             return ""
         below = usage.descendants(os.getpid())
-        if sum(p.threads for p in below if p.state not in "ZX") > self.limits["processes"]:
+        if sum(p.threads for p in below if not p.dead) > self.limits["processes"]:
             return "processes"
         memory = self.limits["memory_mb"] * MB
-        if sum(p.resident for p in below) > memory and sum(map(usage.private_bytes, below)) > memory:
+        if sum(p.size for p in below) > memory and usage.memory(below) > memory:
             return "memory"
         cpu = sum(p.cpu for p in below) + self._ended_cpu() - cpu_before
         return "cpu" if cpu > self.limits["cpu_s"] else ""

@@ -2,7 +2,9 @@
 
 Refused calls fail with EPERM, so programs see an error and not their death. ``clone3`` answers ENOSYS, because a filter
 cannot look at its flags and the C library then uses ``clone``, whose flags it can. Sockets of every family are refused:
-the network namespace is empty, but abstract unix sockets would reach other sessions.
+the network namespace is empty, but abstract unix sockets would reach other sessions. Of socket pairs those of datagrams
+are refused too, which can send to any path. Limits and priorities may be set for the caller alone, not for its keeper.
+Memory that is shared but in no file is refused, and huge pages are: a process can hold them without showing them.
 """
 
 from __future__ import annotations
@@ -33,8 +35,18 @@ _TABLE: Final = """
     iopl 172 -1, ioperm 173 -1, modify_ldt 154 -1, uselib 134 -1, sysfs 139 -1,
     migrate_pages 256 238, move_pages 279 239, mbind 237 235, set_mempolicy 238 237
 """  # name, number on x86_64, number on aarch64
+_ON_OTHERS: Final = """
+    prlimit64 302 261 0 0, sched_setaffinity 203 122 0 0, sched_setscheduler 144 119 0 0,
+    sched_setparam 142 118 0 0, sched_setattr 314 274 0 0,
+    setpriority 141 140 1 1, ioprio_set 251 30 1 2
+"""  # the same, then the argument that names a process and must be 0, and the largest first argument where that is 1
 REFUSED: Final = {name: (int(x86), int(arm)) for name, x86, arm in map(str.split, _TABLE.split(","))}
+OWN_ONLY: Final = {row[0]: tuple(map(int, row[1:])) for row in map(str.split, _ON_OTHERS.split(","))}
 _CLONE: Final = (56, 220)
+_SOCKETPAIR: Final = (53, 199)
+_MMAP: Final = (9, 222)
+_SHARED, _ANONYMOUS, _HUGE = 0x01, 0x20, 0x40000
+_STREAM, _SEQPACKET = 1, 5
 _CLONE3: Final = (435, 435)
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _NAMESPACES: Final = (
@@ -42,7 +54,8 @@ _NAMESPACES: Final = (
 )
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ABOVE, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x54, 0x06
+Line = tuple[int, int, int, int]
 
 
 def program(machine: str) -> bytes:
@@ -51,7 +64,7 @@ def program(machine: str) -> bytes:
         return b""
     column, audit = _ARCHITECTURES[machine]
     numbers = sorted(pair[column] for pair in REFUSED.values() if pair[column] >= 0)
-    lines: list[tuple[int, int, int, int]] = [
+    lines: list[Line] = [
         (_LOAD, 0, 0, 4),  # the architecture of the call
         (_EQUAL, 1, 0, audit),
         (_RETURN, 0, 0, _KILL),
@@ -62,14 +75,57 @@ def program(machine: str) -> bytes:
     lines += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
     for number in numbers:
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | _EPERM)]
+    for row in OWN_ONLY.values():
+        lines += _own_only(row[column], row[2], row[3])
+    lines += _stream_pairs(_SOCKETPAIR[column])
+    lines += _counted_maps(_MMAP[column])
     lines += [
         (_EQUAL, 0, 3, _CLONE[column]),
-        (_LOAD, 0, 0, 16),  # the low half of its first argument
+        (_argument(0)),
         (_ANY_BIT, 0, 1, _NAMESPACES),
         (_RETURN, 0, 0, _ERRNO | _EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _argument(which: int) -> Line:
+    """Load the low half of an argument."""
+    return _LOAD, 0, 0, 16 + 8 * which
+
+
+def _own_only(number: int, who: int, most: int) -> list[Line]:
+    """Allow a call for the caller alone; with ``most`` its first argument says what ``who`` means, up to a user."""
+    kind = [_argument(0), (_ABOVE, 2, 0, most)] if most else []
+    lines = [*kind, _argument(who), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(lines), number), *lines]
+
+
+def _stream_pairs(number: int) -> list[Line]:
+    """Allow pairs of sockets that are connected for good."""
+    return [
+        (_EQUAL, 0, 6, number),
+        _argument(1),
+        (_AND, 0, 0, 0xF),  # without the flags
+        (_EQUAL, 2, 0, _STREAM),
+        (_EQUAL, 1, 0, _SEQPACKET),
+        (_RETURN, 0, 0, _ERRNO | _EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _counted_maps(number: int) -> list[Line]:
+    """Allow maps of files, and of memory that counts as the caller's own."""
+    return [
+        (_EQUAL, 0, 7, number),
+        _argument(3),
+        (_ANY_BIT, 3, 0, _HUGE),
+        (_ANY_BIT, 0, 3, _ANONYMOUS),
+        (_ANY_BIT, 1, 2, _SHARED),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _ERRNO | _EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
 
 
 class _Program(ctypes.Structure):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
 from dataclasses import dataclass
 
-_PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,18 +19,41 @@ class Process:
     state: str
     cpu: float  # seconds, with those of its children that have ended
     threads: int
-    resident: int  # bytes
+    size: int  # bytes of all its mappings, touched or not
+    task: int  # a thread that lives: the process itself, unless its first thread has ended before others
+
+    @property
+    def dead(self) -> bool:
+        """True when nothing of it runs any more."""
+        return self.state in "ZX"
 
 
 def read(pid: int) -> Process | None:
     """One process, if it is still there."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            values = file.read().rpartition(b")")[2].split()
+        values = _stat(f"/proc/{pid}/stat")
     except OSError:
         return None
+    parent, threads = int(values[1]), int(values[17])
     cpu = sum(int(values[i]) for i in (11, 12, 13, 14)) / _TICKS
-    return Process(pid, int(values[1]), values[0].decode(), cpu, int(values[17]), int(values[21]) * _PAGE)
+    if values[0] == b"Z" and threads > 1:
+        return _headless(pid, parent, cpu, threads)
+    return Process(pid, parent, values[0].decode(), cpu, threads, int(values[20]), pid)
+
+
+def _headless(pid: int, parent: int, cpu: float, threads: int) -> Process:
+    """A process whose first thread has ended before others, which looks dead and holds nothing but is neither."""
+    try:
+        task = max(map(int, os.listdir(f"/proc/{pid}/task")))
+        size = int(_stat(f"/proc/{pid}/task/{task}/stat")[20])
+    except (OSError, ValueError):
+        task, size = pid, 0
+    return Process(pid, parent, "R", cpu, threads, size, task)
+
+
+def _stat(path: str) -> list[bytes]:
+    with open(path, "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def descendants(root: int) -> list[Process]:
@@ -52,23 +73,24 @@ def descendants(root: int) -> list[Process]:
     return found
 
 
-def private_bytes(process: Process) -> int:
-    """Memory that is not a file's: what a process costs beyond the programs that all share."""
-    total = 0
+def memory(processes: list[Process]) -> int:
+    """Bytes that are not a file's, in memory or swapped out. The filter refuses shared memory that is in no file."""
+    return sum(map(_private, processes))
+
+
+def _private(process: Process) -> int:
     try:
-        with open(f"/proc/{process.pid}/status") as file:
-            for line in file:
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    total += int(line.split()[1]) * 1024
+        with open(f"/proc/{process.pid}/task/{process.task}/status", "rb") as file:
+            lines = [line.split() for line in file if line.startswith((b"RssAnon:", b"VmSwap:"))]
     except OSError:
         return 0
-    return total
+    return sum(int(line[1]) for line in lines) * 1024
 
 
 def end_all(root: int, but: int = 0) -> None:
     """Kill every process below ``root`` except ``but``, until none is left to fork another."""
     for attempt in range(200):
-        alive = [p for p in descendants(root) if p.pid != but and p.state not in "ZX"]
+        alive = [p for p in descendants(root) if p.pid != but and not p.dead]
         for process in alive:
             try:
                 os.kill(process.pid, signal.SIGKILL)

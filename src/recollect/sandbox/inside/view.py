@@ -15,7 +15,9 @@ from recollect.sandbox.inside import kernel
 
 USER = 1000  # who programs are inside
 NOBODY = 65534
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = {"null": "null", "zero": "full", "full": "full", "random": "random", "urandom": "urandom"}
+"""By name, the host's device that it is. One that reads as zeros but cannot be mapped is /dev/zero: a shared map of the
+real one is memory that no process shows."""
 WORKSPACE = "/workspace"
 EVERYTHING = kernel.NEWUSER | kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 
@@ -60,8 +62,8 @@ def _build(plan: dict[str, Any]) -> None:
     for source, target in plan["binds"]:
         _bind(f"/old{source}", f"/new{target}")
         kernel.read_only(f"/new{target}")
-    for name in DEVICES:
-        _bind(f"/old/dev/{name}", f"/new/dev/{name}")
+    for name, device in DEVICES.items():
+        _bind(f"/old/dev/{device}", f"/new/dev/{name}")
     for name, target in {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         os.symlink(f"/proc/self/{target}", f"/new/dev/{name}")
     for name, target in plan["links"].items():

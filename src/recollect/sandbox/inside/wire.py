@@ -22,7 +22,18 @@ def size(head: bytes) -> int:
 
 def unpack(body: bytes) -> dict[str, Any]:
     """The message that a body holds; ValueError when it is none."""
-    message = json.loads(body)
+    try:
+        message = json.loads(body)
+    except RecursionError:
+        raise ValueError("a message is nested too deeply") from None
     if not isinstance(message, dict):
         raise ValueError("a message is an object")
     return message
+
+
+def text(message: dict[str, Any], name: str, most: int) -> str:
+    """A text of a message, cut to a length and free of half characters; ValueError when it is something else."""
+    value = message.get(name, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is not a text")
+    return value[:most].encode("utf-8", "replace").decode()

@@ -19,7 +19,7 @@ import socket
 import sys
 from typing import Any
 
-from recollect.sandbox.inside import kernel, usage, view, wire
+from recollect.sandbox.inside import kernel, unsafe, usage, view, wire
 from recollect.sandbox.inside.keeper import keep
 
 SESSION = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS
@@ -31,6 +31,7 @@ def main(fd: int) -> None:
     try:
         plan = json.loads(host.recv(1 << 20))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        own = unsafe.enter(plan) if plan["method"] == "none" else []
         if plan["method"] == "namespaces":
             view.enter(plan)
         sys.path[:] = [p for p in sys.path if p not in plan["hidden"]] + plan["site"]
@@ -41,12 +42,14 @@ def main(fd: int) -> None:
         gc.collect()
         gc.freeze()
         nested = plan["method"] != "none" and _walls(plan, True) is not None
-        if not nested and plan["method"] == "namespaces":
+        if not nested and plan["own_folders"]:
+            if plan["method"] == "bubblewrap":
+                kernel.unshare(kernel.NEWNS)  # its own mounts belong to a user namespace that we have left
             view.private_folders(plan["limits"]["disk_mb"])
         standing = _walls(plan, nested)
         if standing is None:
             raise RuntimeError("a session does not start")
-        host.send(json.dumps({"nested": nested, "walls": standing}).encode())
+        host.send(json.dumps({"nested": nested, "walls": [*own, *standing]}).encode())
     except BaseException as error:
         host.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)

@@ -1,0 +1,34 @@
+"""Every attempt of ``attempts.py`` by every method that this machine has: it gains nothing, and breaks nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from recollect.sandbox.pool import Pool
+from tests.hostile.attempts import ATTEMPTS, METHODS, Attempt, attempt, has, opened
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    if not has(request.param):
+        pytest.skip(f"this machine has no {request.param}")
+    mark = Path("/dev/shm/of-the-host")
+    with ExitStack() as stack:
+        if mark.parent.is_dir() and os.access(mark.parent, os.W_OK):
+            mark.write_text("secret")
+            stack.callback(mark.unlink)
+        yield stack.enter_context(opened(request.param))
+
+
+@pytest.mark.parametrize("made", ATTEMPTS, ids=lambda made: made.name)
+def test_an_attempt_gains_nothing_and_breaks_nothing(pool: Pool, made: Attempt) -> None:
+    ran, after = asyncio.run(attempt(pool, made, os.getpid()))
+    assert made.holds(ran), ran
+    assert "BROKEN" not in after
+    assert asyncio.run(pool.run("print('fine')")).out == "fine\n"
