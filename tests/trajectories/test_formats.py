@@ -280,7 +280,9 @@ def test_other_formats_to_training_rows_and_back(
 def test_steps_to_training_rows_and_back(steps: list[dict[str, Any]]) -> None:
     made = unify({"domain": "swe", "task_id": "t", "steps": steps, "question": "q"})
     row = conversation(made, load(None))
-    assert row is not None
+    if row is None:
+        assert all(s["role"] == "tool" for s in steps)
+        return
     assert unify(json.loads(json.dumps(row))) == made
 
 

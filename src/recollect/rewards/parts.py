@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.rewards.marked import given_answer
 from recollect.rewards.weights import Weights
+from recollect.trajectories.produced import is_prompted
 
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d")
@@ -19,7 +20,7 @@ she that the their them there they this to was we were what when where which who
 COMMON = frozenset(_COMMON.split())
 NO_ANSWER = frozenset({"", "none", "unknown", "n a", "na", "no answer", "null", "nothing"})
 GIVEN_UP = ("i do not know", "i don t know", "i cannot answer", "i can t answer", "no idea", "i have no idea")
-THOUGHTS = ("reason", "decompose", "plan", "think")
+THOUGHTS = ("reason", "reason_hop", "decompose", "plan", "think")
 OWN_TOOLS = {
     "mhqa": frozenset({"search", "google_search", "decompose", "load_context"}),
     "video": frozenset({"load_context", "search"}),
@@ -71,6 +72,8 @@ class Reading:
         self.domain, self.weights = domain, weights
         self.answer = given_answer(plain_text(trajectory.get("final_answer")))
         self.question = str(trajectory.get("question") or "")
+        about = trajectory.get("metadata")
+        self.about = about if isinstance(about, Mapping) else {}
 
     @cached_property
     def said(self) -> list[str]:
@@ -80,8 +83,13 @@ class Reading:
     @cached_property
     def thoughts(self) -> list[str]:
         """What was thought, each thought once, those of a word or two left out."""
-        texts = (text_of(a["input"]) for a in self.actions if a["tool"] in THOUGHTS)
+        texts = (self._thought(a) for a in self.actions if a["tool"] in THOUGHTS)
         return [t for t in dict.fromkeys(texts) if len(set(words_in(t))) >= 3]
+
+    def _thought(self, action: Mapping[str, Any]) -> str:
+        """The words of a thought; where its input is a prompt, what was said to it."""
+        record = {"question": self.question, "metadata": self.about}
+        return text_of(action["output" if is_prompted(action, record) else "input"])
 
     @cached_property
     def read(self) -> str:

@@ -21,7 +21,7 @@ QUIET = ("", "ok")  # what recollect's own tools say to a thought
 _PROMPT = re.compile(r"\s*(?:original |user )?(?:question|task|problem|prompt|context)\s*:", re.IGNORECASE)
 
 
-def is_prompted(action: Record, record: Mapping[str, Any]) -> bool:
+def is_prompted(action: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     """Whether a step's input is a prompt, so that what was said to it is the output."""
     given, shown = action["input"], action["output"]
     if isinstance(record["metadata"].get("turns"), list):  # an attempt of recollect
@@ -45,12 +45,27 @@ def produced(action: Record, record: Mapping[str, Any]) -> str:
     """The text that is to be learnt from a step of a trajectory."""
     if is_prompted(action, record):
         return text_of(action["output"])
+    if ends(action, record) and not isinstance(record["metadata"].get("turns"), list):
+        return record["final_answer"]
     given = action["input"]
-    if isinstance(given, dict):
-        found = next((given[name] for name in COMMANDS if isinstance(given.get(name), str)), None)
-        if found is not None and len(given.keys() - set(COMMANDS)) == 0:
-            return found
+    if isinstance(given, dict) and given.keys() <= set(COMMANDS):
+        return "\n".join(v if isinstance(v, str) else text_of(v) for v in given.values() if v is not None)
     return plain(given)
+
+
+def ends(action: Record, record: Mapping[str, Any]) -> bool:
+    """Whether an action is the last one and gives the answer that the trajectory has."""
+    actions = record.get("actions") or [None]
+    last = actions[-1] is action
+    return last and action["tool"] in ENDING and record.get("final_answer") is not None
+
+
+def prompt_of(action: Record) -> str:
+    """The prompt of a step that was given one."""
+    given = action["input"]
+    if isinstance(given, dict) and not isinstance(given.get("prompt"), str):
+        return "\n".join(v if isinstance(v, str) else text_of(v) for v in given.values() if v is not None)
+    return given["prompt"] if isinstance(given, dict) else plain(given)
 
 
 def plain(value: Any) -> str:

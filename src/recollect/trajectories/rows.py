@@ -1,4 +1,7 @@
-"""Training rows of one trajectory: one for each action, and the whole conversation, which can be read back exactly."""
+"""Training rows of one trajectory: one for each action, and the whole conversation, which can be read back exactly.
+
+What is trained on is what each step produced. What it was told, and what it was shown, is context.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,38 @@ from typing import Any
 
 from recollect.chat import TOOL_WRITERS
 from recollect.tools.base import ToolCall
-from recollect.trajectories.keys import text_of
+from recollect.trajectories.fields import added, fields_at, filled, instructed, value_at
+from recollect.trajectories.keys import UNKNOWN, text_of
+from recollect.trajectories.produced import ENDING, THINKING, ends, is_prompted, plain, produced, prompt_of
 from recollect.trajectories.schema import Record
-from recollect.trajectories.templates import Templates, fields_at, filled
+from recollect.trajectories.templates import Templates, ToolTemplate
+
+UNSAID = ("observation", UNKNOWN)  # actions that nobody wrote, where they have no input
+HEARD = "ok"  # what an agent is shown after a thought
 
 
 def tool_rows(record: Record, templates: Templates) -> Iterator[tuple[str, Record]]:
-    """(tool, row) of every action whose input is not empty."""
+    """(tool, row) of every action that produced something."""
     for i, action in enumerate(record["actions"]):
-        template, fields = templates.of(action["tool"]), fields_at(record, i)
-        response = filled(template.response, fields)
+        template = templates.of(action["tool"])
+        fields = instructed(record, i) if template.is_instruction else fields_at(record, i)
+        response = template.shortened(_response(template, record, i, fields))
         if response.strip():
+            own = template.prompted if is_prompted(action, record) else None
             where = {"task_id": record["task_id"], "domain": record["domain"], "step": action["step"]}
-            yield action["tool"], {"prompt": filled(template.prompt, fields), "response": response, **where}
+            prompt = filled(template.prompt if own is None else own, fields)
+            yield action["tool"], {"prompt": prompt, "response": response, **where}
+
+
+def _response(template: ToolTemplate, record: Record, i: int, fields: dict[str, str]) -> str:
+    """What is learnt; the output of a thought that its agent wrote as the input is that input."""
+    action = record["actions"][i]
+    if template.source is None:
+        return filled(template.response, fields)
+    if template.source == "action_output" and action["tool"] in THINKING and not is_prompted(action, record):
+        return fields["produced"]
+    value = value_at(action, template.source)
+    return "" if value is None else text_of(value)
 
 
 def conversation(record: Record, templates: Templates) -> Record | None:
@@ -33,49 +55,65 @@ def conversation(record: Record, templates: Templates) -> Record | None:
         messages.append({"role": "system", "content": system, "template": True})
     messages.append({"role": "user", "content": filled(templates.user, start), "template": True})
     for i, action in enumerate(record["actions"]):
-        last = i == len(record["actions"]) - 1
-        messages += _turn(record, i, templates, ends=last and _gives(action, record["final_answer"]))
+        if is_prompted(action, record):
+            _tell(messages, action, record)
+        messages += _turn(record, i, templates)
     final = record["final_answer"]
-    if final is not None and not (record["actions"] and _gives(record["actions"][-1], final)):
+    if final is not None and not (record["actions"] and _ends(record)):
         messages.append(
             {"role": "assistant", "content": filled(templates.final, fields_at(record, len(record["actions"])))}
         )
-    if messages[-1]["role"] == "user":
+    if not any(m["role"] == "assistant" for m in messages):
         return None
     return {"messages": messages, **{k: v for k, v in record.items() if k != "actions"}}
 
 
-def _turn(record: Record, i: int, templates: Templates, ends: bool) -> list[Record]:
+def _tell(messages: list[Record], action: Record, record: Record) -> None:
+    """Add what a step's prompt says beside all that was said before it."""
+    more = added(prompt_of(action), record["question"], "\n".join(m["content"] for m in messages))
+    if not more:
+        return
+    if messages[-1]["role"] == "user":
+        messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{more}".strip()}
+    else:
+        messages.append({"role": "user", "content": more, "template": True})
+
+
+def _turn(record: Record, i: int, templates: Templates) -> list[Record]:
     """What the agent writes for an action, and what it is shown; nothing follows the action that ends the attempt."""
     action = record["actions"][i]
     mine = {"step": action["step"], "tool": action["tool"], "input": action["input"]}
+    if action["tool"] in UNSAID and action["input"] in ("", None):
+        return [{"role": "tool", "content": text_of(action["output"]), "action": {**mine, "output": action["output"]}}]
     said: Record = {"role": "assistant", "content": "", "action": mine}
-    call = ToolCall(action["tool"], _arguments(action["input"]))
+    call = ToolCall(action["tool"], _arguments(record, action))
     if templates.syntax == "openai":
         function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
         said["tool_calls"] = [{"id": f"call_{i + 1}", "type": "function", "function": function}]
     else:
         said["content"] = TOOL_WRITERS[templates.syntax]([call])
-    if ends:
-        mine["output"] = action["output"]
-        return [said]
     shown: Record = {"role": "tool", "content": filled(templates.observation, fields_at(record, i))}
     if templates.syntax == "openai":
         shown["tool_call_id"] = f"call_{i + 1}"
+    if i == len(record["actions"]) - 1 and _ends(record):
+        mine["output"] = action["output"]
+        return [said]
+    if is_prompted(action, record):
+        mine["output"] = action["output"]
+        return [said, {**shown, "content": HEARD, "template": True}]
     if shown["content"] != action["output"]:
         shown["output"] = action["output"]
     return [said, shown]
 
 
-def _arguments(value: Any) -> dict[str, Any]:
+def _arguments(record: Record, action: Record) -> dict[str, Any]:
+    """The arguments of the call that stands for an action: what it was given, or what it produced from a prompt."""
+    value, text = action["input"], produced(action, record)
+    if is_prompted(action, record) or (ends(action, record) and text != plain(value)):
+        return {"input": text}
     return value if isinstance(value, dict) and value.keys() != {"input"} else {"input": value}
 
 
-def _gives(action: Record, answer: str | None) -> bool:
-    """Whether an action is the one that ends an attempt with this answer."""
-    if action["tool"] not in ("finalize", "answer", "finish", "submit"):
-        return False
-    value = action["input"]
-    if isinstance(value, dict) and len(value) == 1:
-        (value,) = value.values()
-    return answer is None or text_of(value) == answer
+def _ends(record: Record) -> bool:
+    """Whether the last action is the one that ends the attempt."""
+    return record["actions"][-1]["tool"] in ENDING

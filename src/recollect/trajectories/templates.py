@@ -10,16 +10,15 @@ from typing import Any
 
 from recollect.chat import TOOL_WRITERS
 from recollect.data.yaml_files import read_mapping
-from recollect.trajectories.keys import text_of
-from recollect.trajectories.schema import Record
+from recollect.trajectories.fields import FIELDS, names_in
 from recollect.types import BadInput
 
 DEFAULT = Path(__file__).with_name("sft_templates.yaml")
-FIELDS = frozenset(
-    ("question", "asked", "context", "notes", "path", "tool", "input", "output", "step", "answer", "domain", "task_id")
-)
 SYNTAXES = ("line", "hermes", "llama", "react", "openai")
-_FIELD = re.compile(r"\{\{|\}\}|\{(\w*)\}|[{}]")
+TOOL_KEYS = ("prompt", "instruction", "prompted", "response", "response_from", "postprocess")
+POSTPROCESS = ("keep_first_bash_block",)
+_SOURCE = re.compile(r"action_(?:input|output)(?:\.\w+)*")
+_BASH = re.compile(r"```(?:bash|sh|shell)[ \t]*\r?\n.*?```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,15 @@ class ToolTemplate:
 
     prompt: str
     response: str
+    prompted: str | None = None  # the prompt of a step that was given one itself; None: as of all steps
+    source: str | None = None  # where the response is taken from, instead of `response`
+    is_instruction: bool = False  # a step's own context, notes and path go before those of the trajectory
+    keep_first_bash_block: bool = False
+
+    def shortened(self, response: str) -> str:
+        """A response after its postprocessing."""
+        block = _BASH.search(response) if self.keep_first_bash_block else None
+        return block[0] if block else response
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,11 @@ def load(path: str | Path | None) -> Templates:
     for name in given:
         if name not in own:
             raise BadInput(f"{path}: {name} is unknown; known: {', '.join(own)}")
-    rows = {**own["tools"], **(given.get("tools") or {})}
-    tools = {name: _tool(row, name, own["tools"]["default"], path) for name, row in rows.items()}
+        if given[name] is not None and not isinstance(given[name], Mapping):
+            raise BadInput(f"{path}: {name} has to be a mapping")
+    default = own["tools"]["default"]
+    tools = {name: _tool(row, name, default, DEFAULT) for name, row in own["tools"].items()}
+    tools |= {str(name): _tool(row, name, default, path) for name, row in (given.get("tools") or {}).items()}
     talk = {**own["conversation"], **(given.get("conversation") or {})}
     if extra := talk.keys() - own["conversation"].keys():
         raise BadInput(f"{path}: conversation.{min(extra)} is unknown; known: {', '.join(own['conversation'])}")
@@ -64,57 +75,57 @@ def load(path: str | Path | None) -> Templates:
     return Templates(tools, syntax=talk["syntax"], **texts)
 
 
-def _tool(row: Any, name: str, default: Mapping[str, str], path: Any) -> ToolTemplate:
-    if not isinstance(row, Mapping) or not row.keys() <= {"prompt", "response"}:
-        raise BadInput(f"{path}: tools.{name} has a prompt and a response")
-    row = {**default, **row}
-    return ToolTemplate(*(_checked(row[part], f"tools.{name}.{part}", path) for part in ("prompt", "response")))
+def _tool(row: Any, name: Any, default: Mapping[str, str], path: Any) -> ToolTemplate:
+    place = f"tools.{name}"
+    if not isinstance(row, Mapping):
+        raise BadInput(f"{path}: {place} has to be a mapping with {', '.join(TOOL_KEYS)}")
+    if extra := [k for k in row if k not in TOOL_KEYS]:
+        raise BadInput(f"{path}: {place}.{extra[0]} is unknown; known: {', '.join(TOOL_KEYS)}")
+    for pair in (("prompt", "instruction"), ("response", "response_from")):
+        if row.keys() >= set(pair):
+            raise BadInput(f"{path}: {place} has {pair[0]} and {pair[1]}, which say the same; keep one of them")
+    texts = {k: _checked(row[k], f"{place}.{k}", path) for k in TOOL_KEYS[:4] if k in row}
+    alone = texts.keys() & {"prompt", "instruction"}
+    return ToolTemplate(
+        texts.get("prompt") or texts.get("instruction") or default["prompt"],
+        texts.get("response", default["response"]),
+        texts.get("prompted", None if alone else default["prompted"]),
+        _source(row.get("response_from"), place, path),
+        "instruction" in row,
+        _postprocess(row.get("postprocess"), place, path)["keep_first_bash_block"],
+    )
+
+
+def _source(value: Any, place: str, path: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not _SOURCE.fullmatch(value)):
+        raise BadInput(
+            f"{path}: {place}.response_from={value} is unknown; it is action_output, action_input, or a field of them "
+            "such as action_input.command"
+        )
+    return value
+
+
+def _postprocess(value: Any, place: str, path: Any) -> dict[str, bool]:
+    given = {} if value is None else value
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{path}: {place}.postprocess has to be a mapping with {', '.join(POSTPROCESS)}")
+    for name, on in given.items():
+        if name not in POSTPROCESS:
+            raise BadInput(f"{path}: {place}.postprocess.{name} is unknown; known: {', '.join(POSTPROCESS)}")
+        if not isinstance(on, bool):
+            raise BadInput(f"{path}: {place}.postprocess.{name} has to be true or false")
+    return {name: bool(given.get(name)) for name in POSTPROCESS}
 
 
 def _checked(text: Any, place: str, path: Any) -> str:
     if not isinstance(text, str):
         raise BadInput(f"{path}: {place} has to be a text")
-    for found in _FIELD.finditer(text):
-        if found[0] in ("{", "}"):
+    for name in names_in(text):
+        if name is None:
             raise BadInput(f"{path}: {place} has a single brace; fields are {{name}}, a brace itself is doubled")
-        if found[1] is not None and found[1] not in FIELDS:
-            raise BadInput(f"{path}: {place} has the unknown field {found[0]}; known: {', '.join(sorted(FIELDS))}")
+        if name not in FIELDS:
+            raise BadInput(f"{path}: {place} has the unknown field {{{name}}}; known: {', '.join(sorted(FIELDS))}")
     return text
-
-
-def filled(template: str, fields: Mapping[str, str]) -> str:
-    """A template with its fields; what is put in is not looked at again."""
-    return _FIELD.sub(lambda f: f[0][0] if f[1] is None else fields.get(f[1], ""), template)
-
-
-def fields_at(record: Record, index: int) -> dict[str, str]:
-    """The fields at an action: what was known just before it, and the action itself."""
-    before = record["actions"][:index]
-    action = record["actions"][index] if index < len(record["actions"]) else None
-    thinking = ("reason", "decompose", "finalize")
-    asked = record["metadata"].get("asked")
-    return {
-        "question": record["question"],
-        "asked": asked if isinstance(asked, str) else record["question"],
-        "context": "\n".join(t for a in before if a["tool"] not in thinking and (t := text_of(a["output"]))),
-        "notes": "\n".join(t for a in before if a["tool"] in thinking and (t := plain(a["input"]))),
-        "path": " → ".join(a["tool"] for a in before),
-        "tool": action["tool"] if action else "",
-        "input": plain(action["input"]) if action else "",
-        "output": text_of(action["output"]) if action else "",
-        "step": str(action["step"]) if action else "",
-        "answer": record["final_answer"] or "",
-        "domain": record["domain"],
-        "task_id": record["task_id"],
-    }
-
-
-def plain(value: Any) -> str:
-    """An input as text; of an object with one text that text."""
-    if isinstance(value, dict) and len(value) == 1:
-        (only,) = value.values()
-        value = only if isinstance(only, str) else value
-    return "" if value is None else text_of(value)
 
 
 assert set(SYNTAXES) - {"openai"} <= TOOL_WRITERS.keys()

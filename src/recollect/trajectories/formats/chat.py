@@ -91,13 +91,8 @@ class _Talk:
 
     def _assistant(self, message: Record, text: str) -> None:
         self._spoken()
-        if isinstance(message.get("action"), dict):  # a row of sft-data, which says what the text stands for
-            mine = message["action"]
-            made = action(
-                mine.get("step", self._next()), text_of(mine.get("tool")), mine.get("input"), mine.get("output")
-            )
-            self.actions.append(made)
-            self.waiting, self.exact = [(None, made)], True
+        if isinstance(message.get("action"), dict):
+            self.waiting = [(None, self._exactly(message["action"]))]
             return
         calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
         if not calls:
@@ -111,7 +106,17 @@ class _Talk:
             self.actions.append(action(self._next(), name, given))
             self.waiting.append((call.get("id") if isinstance(call, dict) else None, self.actions[-1]))
 
+    def _exactly(self, mine: Record) -> Record:
+        """The action of a row of sft-data, which says what its text stands for."""
+        step, tool = mine.get("step", self._next()), text_of(mine.get("tool"))
+        self.actions.append(action(step, tool, mine.get("input"), mine.get("output")))
+        self.exact = True
+        return self.actions[-1]
+
     def _result(self, message: Record, output: Any) -> None:
+        if isinstance(message.get("action"), dict):
+            self._exactly(message["action"])
+            return
         wanted = message.get("tool_call_id")
         place = next((i for i, (key, _) in enumerate(self.waiting) if wanted is not None and key == wanted), 0)
         if not self.waiting:
