@@ -206,6 +206,74 @@ def test_boxing_the_question_s_expression_is_no_answer() -> None:
     assert math_equal(r"\boxed{1+2x+x^2}", asked) == 1
 
 
+ANSWERS = [  # question, accepted answer, what was boxed, reward
+    (r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$.", r"\frac{\pi}{4}", r"\int_0^1 \frac{1}{1+x^2} dx+0", 0),
+    (r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$.", r"\frac{\pi}{4}", r"\pi/4", 1),
+    ("Evaluate", r"\frac{\pi}{4}", r"\frac{1}{4}\pi", 1),
+    ("Evaluate", r"\frac{\pi}{4}", r"\arctan(1)", 1),
+    (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", r"(\sqrt{12})", 0),
+    (r"What is $\sqrt{12}$?", r"2\sqrt{3}", r"(\sqrt{12})", 0),
+    (r"What is $\sqrt{12}$?", r"2\sqrt{3}", r"\sqrt{12}\cdot 1", 0),
+    (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", r"\sqrt{4\cdot 3}", 0),
+    (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", "12^{1/2}", 0),
+    (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", "12^{0.5}", 0),
+    (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", r"\sqrt{3}\cdot 2", 1),
+    ("How long is the diagonal?", r"2\sqrt{3}", r"\sqrt{12}", 1),
+    ("Factor $x^2+3x+2$.", "(x+1)(x+2)", "x^2+3x+2+0", 0),
+    ("Factor x^2+3x+2.", "(x+1)(x+2)", "x^2+3x+2+0", 0),
+    ("Factor x^2+3x+2.", "(x+1)(x+2)", "x^2+2x+x+2", 0),
+    ("Factor x^2+3x+2.", "(x+1)(x+2)", "(x+2)(x+1)", 1),
+    ("Factor x^2 + 3x + 2.", "(x+1)(x+2)", "(x^2+3x+2)", 0),
+    ("Factor completely: x^2 + 3x + 2.", "(x+1)(x+2)", "1(x^2+3x+2)", 0),
+    ("Factor 2x^2+4x+2", "2(x+1)^2", "2(x+1)(x+1)", 1),
+    ("Factor 2x^2+4x+2", "2(x+1)^2", "(2x+2)(x+1)", 1),
+    ("Expand $(x+1)(x+2)$", "x^2+3x+2", "(x+1)(x+2)", 0),
+    ("Expand $(x+1)(x+2)$", "x^2+3x+2", "2+3x+x^2", 1),
+    ("Expand $(x+1)(x+2)$", "x^2+3x+2", "x^2+2x+x+2", 0),
+    ("Expand $(x+1)(x+2)$", "x^2+3x+2", "x(x+3)+2", 0),
+    ("Find the derivative of $x^3e^x$", "3x^2e^x+x^3e^x", r"\frac{d}{dx}(x^3 e^x)", 0),
+    ("Find the derivative of $x^3e^x$", "3x^2e^x+x^3e^x", "x^2e^x(x+3)", 1),
+    ("Find the derivative of $x^3e^x$", "3x^2e^x+x^3e^x", "(x^3e^x)'", 0),
+    (r"Simplify $2\sin x\cos x$", r"\sin 2x", r"2\cos x\sin x", 0),
+    (r"Simplify $\frac{2x}{4}$", r"\frac{x}{2}", r"\frac{2x}{4}", 0),
+    (r"Simplify $\frac{2x+2}{4}$", r"\frac{x+1}{2}", r"\frac{1}{2}(x+1)", 1),
+    (r"Rationalize $\frac{1}{\sqrt{2}}$", r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", 0),
+    ("q", r"\frac{3}{4}x", r"\frac{3x}{4}", 1),
+    ("q", r"-\frac{3}{4}x", r"\frac{-3x}{4}", 1),
+    ("Solve $x+1=4$", "x=3", "x = 3", 1),
+    ("q", "(1,2)", "(1, 2)", 1),
+    ("q", r"\{1,2\}", r"\{2,1\}", 1),
+    ("q", r"\frac{1}{x}", "x^{-1}", 1),
+    ("q", "x^{-1}", r"\frac{1}{x}", 1),
+    ("q", r"\frac{2}{x+1}", r"\frac{2}{1+x}", 1),
+    ("q", r"3\cdot 10^5x", "300000x", 1),
+    ("q", "1024x", "2^{10}x", 1),
+    ("q", "e^x+C", "C+e^x", 1),
+    (r"Find $\sum_{k=1}^n k$", r"\frac{n(n+1)}{2}", r"\sum_{k=1}^n k", 0),
+    (r"Find $\sum_{k=1}^n k$", r"\frac{n(n+1)}{2}", r"\frac{n^2+n}{2}", 1),
+    ("Expand (x-1)(x+1)", "x^2-1", "x^2-1", 1),
+    ("Solve $2x>6$", "x>3", "3<x", 1),
+    (r"Compute $(\sqrt{2}+\sqrt{3})^2$", r"5+2\sqrt{6}", r"(\sqrt2+\sqrt3)^2", 0),
+    (r"Compute $(\sqrt{2}+\sqrt{3})^2$", r"5+2\sqrt{6}", r"2\sqrt{6}+5", 1),
+    ("q", "6x^5", r"2\cdot 3x^5", 0),
+    ("q", "y=2x+3", "y=2x+3", 1),
+    ("q", "2x+3", "3+2x", 1),
+    ("q", r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}", 1),
+    ("Simplify", r"1+\sqrt{2}", r"\sqrt2+1", 1),
+    ("q", r"\frac{1+\sqrt{5}}{2}", r"\frac{1}{2}+\frac{\sqrt5}{2}", 1),
+    ("Factor $x^2+x-6$", "(x-2)(x+3)", "-(2-x)(x+3)", 1),
+    ("q", "f(x)=x", "f(x)=x", 1),
+]
+
+
+@pytest.mark.parametrize(("question", "gold", "boxed", "expected"), ANSWERS)
+def test_an_answer_is_worked_out_and_no_copy_of_the_question(
+    question: str, gold: str, boxed: str, expected: float
+) -> None:
+    pytest.importorskip("math_verify")
+    assert math_equal(rf"\boxed{{{boxed}}}", task(gold, question=question)) == expected
+
+
 def test_hostile_expressions_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify")
     monkeypatch.setattr(symbolic, "SECONDS", 1.0)

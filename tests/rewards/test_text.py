@@ -196,7 +196,34 @@ def test_listing_what_might_be_right_is_not_a_sub_match(places: list[int], pick:
 def test_sub_em_reads_longer_answers_for_longer_golds() -> None:
     gold = " ".join(f"w{i}" for i in range(6))
     for words, expected in ((24 - 6, 1), (25 - 6, 0)):
-        assert sub_em(f"{gold} {' '.join(['x'] * words)}", task(gold)) == expected
+        assert sub_em(f"{gold} {' '.join(['is'] * words)}", task(gold)) == expected
+    for words, expected in ((6, 1), (7, 0)):
+        assert sub_em(f"{gold} {' '.join(['x1'] * words)}", task(gold)) == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "gold", "said", "expected"),
+    [
+        ("Who is older, Tom Hanks or Meg Ryan?", "Tom Hanks", "Tom Hanks Meg Ryan", 0),
+        ("Who is older, Tom Hanks or Meg Ryan?", "Tom Hanks", "Meg Ryan is older than Tom Hanks", 0),
+        ("Who is older, Tom Hanks or Meg Ryan?", "Tom Hanks", "Tom Hanks is older.", 1),
+        ("Is a whale a fish or a mammal?", "mammal", "fish mammal", 0),
+        ("Is a whale a fish or a mammal?", "mammal", "A whale is a mammal", 1),
+        ("Which is larger, 3 or 7?", "7", "3 7", 0),
+        ("Which is larger, 3 or 7?", "7", "7 is larger", 1),
+        ("How many are left?", "4", " ".join(map(str, range(16))), 0),
+        ("How many are left?", "4", "3 4", 0),
+        ("How many are left?", "4", "There are 4 left", 1),
+        ("Which letter?", "B", "A B C D", 0),
+        ("Who wrote The Hobbit?", "Tolkien", "The Hobbit was written by J. R. R. Tolkien", 1),
+        ("What is the capital of France?", "Paris", "Paris, London, Rome, Berlin", 0),
+        ("What is the capital of France?", "Paris", "Paris or London", 0),
+        ("What is the capital of France?", "Paris", "not Paris", 0),
+        ("What is the capital of France?", "Paris", "The capital of France is Paris.", 1),
+    ],
+)
+def test_sub_em_is_not_earned_by_listing_candidates(question: str, gold: str, said: str, expected: int) -> None:
+    assert sub_em(said, Task("t", question, answers=(gold,))) == expected
 
 
 def test_sub_em_is_not_earned_by_both_answers_or_by_the_question() -> None:

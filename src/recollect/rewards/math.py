@@ -62,7 +62,7 @@ def _equal(boxed: str, gold: str, question: str) -> bool:
         return False
     if _squeeze(said) in _squeeze(question) and _squeeze(gold) not in _squeeze(question):
         return False
-    return same_expression(gold, said)
+    return same_expression(gold, said, question)
 
 
 def _plain(text: str) -> str:

@@ -10,14 +10,12 @@ from typing import Any
 
 from recollect.rewards.marked import given_answer
 from recollect.rewards.weights import Weights
+from recollect.rewards.words import COMMON
 from recollect.trajectories.produced import is_prompted
 
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d")
 _MOMENT = re.compile(r"\b\d{1,2}:\d{2}\b")
-_COMMON = """a an and are as at be by can did do does for from had has have he her his how i in is it its of on or our
-she that the their them there they this to was we were what when where which who whom whose why will with you your"""
-COMMON = frozenset(_COMMON.split())
 NO_ANSWER = frozenset({"", "none", "unknown", "n a", "na", "no answer", "null", "nothing"})
 GIVEN_UP = ("i do not know", "i don t know", "i cannot answer", "i can t answer", "no idea", "i have no idea")
 THOUGHTS = ("reason", "reason_hop", "decompose", "plan", "think")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+from itertools import dropwhile, takewhile
 
 from recollect.rewards.marked import given_answer, last_boxed, without_question
 from recollect.rewards.registry import reward
+from recollect.rewards.words import ANSWERING, CHOOSING, COMMON, DENYING
 from recollect.types import Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPECIAL = {"yes", "no", "noanswer"}
 SUB_TIMES, SUB_LEAST = 4, 16  # sub_em reads answers of so many times the gold's words, and of so many in any case
+EXTRA = 2  # words of their own that sub_em allows beside the gold's, or as many as the gold has
+_CLAUSE = re.compile(r"[,;:?!()]|\bor\b")
 
 
 def normalize(text: str) -> str:
@@ -55,17 +59,60 @@ def qa_f1_reward(answer: str, task: Task) -> float:
 
 @reward(inline=True, gold=True)
 def sub_em(answer: str, task: Task) -> float:
-    """1 when an accepted answer occurs in the given answer as whole words, and that answer is not much longer."""
-    words = normalize(without_question(given_answer(answer), task.question)).split()
-    return float(any(_within(gold, words) for gold in map(normalize, task.answers)))
+    """1 when an accepted answer occurs in the given answer as whole words, with few words of its own beside it.
+
+    Alternatives are no answer: others that the question names, other numbers, "or", and what is denied.
+    """
+    given = without_question(given_answer(answer), task.question)
+    words = normalize(given).split()
+    return float(any(_within(gold, words, task.question) for gold in map(normalize, task.answers)))
 
 
-def _within(gold: str, words: list[str]) -> bool:
-    if not gold or len(words) > max(SUB_LEAST, SUB_TIMES * len(gold.split())):
+def _within(gold: str, words: list[str], question: str) -> bool:
+    own = gold.split()
+    if not gold or len(words) > max(SUB_LEAST, SUB_TIMES * len(own)) or f" {gold} " not in f" {' '.join(words)} ":
         return False
-    if gold in _SPECIAL and any(word in _SPECIAL - {gold} for word in words):
+    beside = [word for word in words if word not in own]
+    if gold in _SPECIAL and any(word in _SPECIAL for word in beside):
         return False
-    return f" {gold} " in f" {' '.join(words)} "
+    against = CHOOSING | alternatives(gold, question) | (DENYING if gold != "no" else frozenset())
+    if any(word in against for word in beside):
+        return False
+    asked = set(normalize(question).split())
+    initials = set() if any(map(_is_letter, own)) else set(filter(_is_letter, beside))
+    foreign = [word for word in beside if word not in asked | COMMON | ANSWERING | initials]
+    for alike in (str.isdigit, _is_letter):  # other numbers, or other letters of a choice, are other answers
+        if any(map(alike, own)) and any(map(alike, foreign)):
+            return False
+    return len(foreign) <= max(EXTRA, len(own))
+
+
+def alternatives(gold: str, question: str) -> frozenset[str]:
+    """Words of what a question offers beside the gold answer: "Who is older, Tom Hanks or Meg Ryan?"."""
+    if f" {gold} " not in f" {normalize(question)} ":
+        return frozenset()
+    offered = {word for clause in _offered(question) for word in normalize(clause).split()}
+    return frozenset(offered - set(gold.split()) - COMMON)
+
+
+def _offered(question: str) -> list[str]:
+    """What stands beside an "or", and names and numbers inside the question."""
+    parts, marks = _CLAUSE.split(question), _CLAUSE.findall(question)
+    beside: list[str] = []
+    for place in (i for i, mark in enumerate(marks) if mark == "or"):
+        left, right = parts[place].split()[::-1], parts[place + 1].split()
+        beside += takewhile(_carries, left)
+        beside += takewhile(_carries, dropwhile(lambda word: not _carries(word), right))
+    named = [word for word in question.split()[1:] if word[:1].isupper() or word[:1].isdigit()]
+    return [*beside, *named]
+
+
+def _is_letter(word: str) -> bool:
+    return len(word) == 1 and word.isalpha()
+
+
+def _carries(word: str) -> bool:
+    return word.lower() not in COMMON
 
 
 def _f1(said: str, gold: str) -> float:

@@ -1,4 +1,4 @@
-"""Whether two LaTeX expressions are equal, by ``math-verify`` in a process of its own.
+"""Whether a LaTeX expression is an answer that equals another, by ``math-verify`` in a process of its own.
 
 Algebra on what a model wrote can take any time and memory, so the process has limits and is replaced when it hits one.
 """
@@ -11,20 +11,23 @@ import queue
 import selectors
 import subprocess
 import sys
+from pathlib import Path
 
 SECONDS = 5.0  # for one comparison, after which the two do not count as equal
 START_SECONDS = 60.0
 MEMORY = 2 << 30
 LONGEST = 500  # characters of an expression that is compared
+LONGEST_QUESTION = 4000  # characters of a question that are looked at
+PROGRAM = Path(__file__).with_name("worker.py")
 WORKERS = 2
 
 
 class Worker:
-    """A process that reads pairs of expressions and says whether they are equal."""
+    """A process of ``worker.py``, which says whether expressions are equal."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, str(PROGRAM), str(MEMORY)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -33,11 +36,11 @@ class Worker:
             self.stop()
             raise RuntimeError("math-verify did not start")
 
-    def ask(self, gold: str, said: str) -> bool | None:
+    def ask(self, gold: str, said: str, question: str) -> bool | None:
         """True or False; None when it did not say, and has to be replaced."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps([gold, said]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([gold, said, question]).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
             return None
@@ -61,8 +64,8 @@ for _ in range(WORKERS):
     _free.put(None)  # started when first needed
 
 
-def same_expression(gold: str, said: str) -> bool:
-    """Whether an expression equals the gold one. No verdict within the limits is not equal."""
+def same_expression(gold: str, said: str, question: str = "") -> bool:
+    """Whether an expression equals the gold one and answers the question. No verdict within the limits is a no."""
     if max(len(gold), len(said)) > LONGEST:
         return False
     if importlib.util.find_spec("math_verify") is None:
@@ -70,30 +73,10 @@ def same_expression(gold: str, said: str) -> bool:
     worker = _free.get()
     try:
         worker = worker or Worker()
-        verdict = worker.ask(gold, said)
+        verdict = worker.ask(gold, said, question[:LONGEST_QUESTION])
         if verdict is None:
             worker.stop()
             worker = None
         return bool(verdict)
     finally:
         _free.put(worker)
-
-
-_PROGRAM = f"""
-import json, logging, resource, sys
-logging.disable(logging.CRITICAL)
-from math_verify import LatexExtractionConfig, parse, verify
-import sympy
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
-def read(text):
-    return parse("$" + text + "$", [LatexExtractionConfig()], parsing_timeout=None)
-read("1")
-print("ready", flush=True)
-for line in sys.stdin:
-    gold, said = json.loads(line)
-    try:
-        equal = verify(read(gold), read(said), timeout_seconds=None)
-    except Exception:
-        equal = False
-    print(int(bool(equal)), flush=True)
-"""
