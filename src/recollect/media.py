@@ -13,6 +13,7 @@ PARTS = {  # the types of message parts, and what they hold
     **dict.fromkeys(("audio", "audio_url", "input_audio"), "sound"),
 }
 COLUMNS = {"images": "an image", "image": "an image", "videos": "a video", "audios": "sound", "audio": "sound"}
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".mp4", ".mkv", ".webm", ".mp3", ".wav", ".flac", ".ogg")
 WHY = "models here read text alone"
 
 
@@ -24,7 +25,7 @@ def media_in(content: Any) -> str | None:
             return PARTS[kind]
         if "type" not in content and len(content) == 1 and (only := next(iter(content))) in PARTS:
             return PARTS[str(only)]  # {"image": …}, as some data has it
-        return media_in(content.get("content"))
+        return media_in(content.get("content", content.get("value")))
     if isinstance(content, Sequence) and not isinstance(content, str | bytes):
         return next((found for part in content if (found := media_in(part)) is not None), None)
     return None
@@ -32,13 +33,20 @@ def media_in(content: Any) -> str | None:
 
 def refuse_media(row: Mapping[str, Any], names: Sequence[str], place: str) -> None:
     """Refuse a row with images and the like: in a column for them, or in what some of its fields say."""
+    if (found := media_of(row, names)) is not None:
+        raise BadInput(f"{place}: {found}; {WHY}: leave such rows out")
+
+
+def media_of(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """What a row holds besides text and where, in words; None if there is nothing."""
     for name, kind in COLUMNS.items():
-        if name in row and _is_some(row[name]):
-            raise BadInput(f"{place}: {kind} under `{name}`; {WHY}: leave such rows out")
-    for name in names:
-        if (found := media_in(row.get(name))) is not None:
-            raise BadInput(f"{place}: {found} in `{name}`; {WHY}: leave such rows out")
+        if _is_medium(row.get(name)):
+            return f"{kind} under `{name}`"
+    return next((f"{found} in `{name}`" for name in names if (found := media_in(row.get(name))) is not None), None)
 
 
-def _is_some(value: Any) -> bool:
+def _is_medium(value: Any) -> bool:
+    """Whether the value of such a column is one, or a place of one; other texts name other things."""
+    if isinstance(value, str):
+        return value.startswith(("data:image/", "data:video/", "data:audio/")) or value.lower().endswith(SUFFIXES)
     return value is not None and not (hasattr(value, "__len__") and len(value) == 0)

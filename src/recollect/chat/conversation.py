@@ -13,6 +13,7 @@ from typing import Any
 
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
+from recollect.media import refuse_media
 from recollect.tools.base import ToolCall
 from recollect.types import BadInput, Message
 
@@ -57,6 +58,7 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
 
 def read_conversation(row: Mapping[str, Any], place: str) -> Script:
     """The conversation of a data row."""
+    refuse_media(row, ("messages", "conversations", "prompt", *RESPONSES), place)
     if "messages" in row:
         messages = [_message(m, place) for m in _list(row["messages"], "messages", place)]
     elif "conversations" in row:

@@ -51,15 +51,22 @@ def accepted_answers(row: Mapping[str, Any], key: str, place: str) -> list[str]:
     return [str(a) for a in answers if a is not None and str(a).strip()]
 
 
+def prompt_names(key: str) -> tuple[str, ...]:
+    """The columns that may hold the prompt."""
+    return QUESTION_NAMES if key == QUESTION else (key,)
+
+
 def _prompt(row: Mapping[str, Any], key: str) -> Any:
-    names = QUESTION_NAMES if key == QUESTION else (key,)
-    return next((row[name] for name in names if row.get(name) is not None), None)
+    return next((row[name] for name in prompt_names(key) if row.get(name) is not None), None)
 
 
 def _text(content: Any) -> str:
     """A message's text, also where it is a list of parts."""
     if _is_list(content):
-        return "".join(str(p.get("text", "")) for p in content if isinstance(p, Mapping))
+        for part in content:
+            if not isinstance(part, str) and not (isinstance(part, Mapping) and isinstance(part.get("text"), str)):
+                raise BadInput(f"a part of a message is no text: {str(part)[:80]}")
+        return "".join(part if isinstance(part, str) else part["text"] for part in content)
     return content if isinstance(content, str) else ""
 
 

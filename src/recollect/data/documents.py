@@ -18,6 +18,11 @@ from typing import Any, Protocol, TypeVar
 
 from recollect.types import BadInput
 
+NO_TEXT = {  # how files begin that hold no text
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF87a", b"GIF89a"), "an image"),
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "an archive or an office document",
+}
 PIECE = 1 << 16  # characters tokenised at a time
 _SENTENCE_END = re.compile(r"(?:[.!?…。！？]|\A)['\")\]]*(?=\s)|\n")
 
@@ -59,6 +64,11 @@ def open_document(path: str | Path) -> TextFile:
         raise BadInput(f"{path} is not a file")
     if path.stat().st_size == 0:
         raise BadInput(f"the document {path} is empty")
+    with path.open("rb") as file:
+        beginning = file.read(8)
+    kind = next((kind for start, kind in NO_TEXT.items() if beginning.startswith(start)), None)
+    if kind is not None:
+        raise BadInput(f"the document {path} is {kind}, and documents are text: take the text out of it first")
     return TextFile(path)
 
 

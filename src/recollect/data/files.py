@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.data.columns import accepted_answers, question_of
+from recollect.data.columns import accepted_answers, prompt_names, question_of
 from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, given_chunks
+from recollect.media import refuse_media
 from recollect.rewards import needs_answers
 from recollect.types import BadInput, Task
 
@@ -124,6 +125,7 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
     """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
     data, several = cfg.data, row.get("questions") is not None
+    refuse_media(row, [*prompt_names(data.prompt_key), data.context_key], place)
     need_answers = needs_answers(cfg.agent.reward_name)  # a reward of the user's own may not need one
     question: str | None
     answers: list[str] = []
@@ -132,7 +134,7 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
         if cfg.agent.agent_type not in MANY and len(row["questions"]) > 1:
             raise BadInput(f"{place}: several `questions` are for agent.agent_type={', '.join(MANY)}")
     else:
-        question = question_of(row, data.prompt_key)
+        question = _question(row, data.prompt_key, place)
     if question is None:
         raise BadInput(
             f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
@@ -154,6 +156,13 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     text = sound(context) if isinstance(context, str) else context
     accepted = tuple(map(sound, answers))
     return Task(str(row.get("id", index)), sound(question), text, accepted, source, fields, place)
+
+
+def _question(row: Mapping[str, Any], key: str, place: str) -> str | None:
+    try:
+        return question_of(row, key)
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from None
 
 
 def _readable(context: Any, agent: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat import use_template
+from recollect.models.kinds import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
 from recollect.types import BadInput
@@ -82,11 +83,13 @@ def load_config(path: str) -> Any:
         return load_config(base)
 
     try:
-        return AutoConfig.from_pretrained(model_path(path))
+        found = AutoConfig.from_pretrained(model_path(path))
     except BadInput:
         raise
     except Exception as error:
         raise BadInput(f"no model configuration could be loaded from {path}: {_first_line(error)}") from None
+    refuse_other_kinds(found, path)
+    return found
 
 
 def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
@@ -100,6 +103,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
     try:
         if base is not None:
             return merge_adapter(load_model(base, torch.float32), path).to(device, dtype)
+        load_config(path)
         model = AutoModelForCausalLM.from_pretrained(model_path(path), dtype=dtype, attn_implementation=register())
     except BadInput:
         raise

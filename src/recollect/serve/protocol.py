@@ -10,6 +10,7 @@ from typing import Any
 from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
+from recollect.media import WHY, media_in
 from recollect.policies.messages import tool_calls
 from recollect.types import BadInput, Message, Sampling
 
@@ -190,6 +191,8 @@ def _is_call(call: Any) -> bool:
 def _text(content: Any, where: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
+    if (found := media_in(content)) is not None:
+        raise Refused(f"{where}.content holds {found}; {WHY}", "messages")
     parts = content if isinstance(content, list) else [None]
     if not all(isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts):
         raise Refused(f"{where}.content must be a text, or parts of type text", "messages")

@@ -113,6 +113,7 @@ def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
     names = [stage.name for stage in stages]
     if END_TO_END in names:
         raise BadInput(f"{END_TO_END} is the name of the comparison; give the stage another")
+    load_config(find_checkpoint(cfg.actor_rollout_ref.model.path)[0])  # refuses what is no causal language model
     plan = Plan(tree, tuple(overrides), stages, None, cfg)
     for stage in stages:  # what is wrong with a late one is said now, and not after hours
         plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from recollect.media import PARTS, WHY
 from recollect.tools.base import TIMEOUT_S, Tool, ToolResult
 from recollect.tools.schema import Signature
 from recollect.types import BadInput
@@ -101,7 +102,9 @@ class Server:
 
 
 def _shown(result: Any) -> ToolResult | str:
-    """The text of what a server answered; an error that it reports is the tool's exception."""
+    """The text of what a server answered; an error that it reports, or an image, is the tool's exception."""
+    if (found := next((PARTS[block.type] for block in result.content if block.type in PARTS), None)) is not None:
+        raise ValueError(f"the tool returned {found}; {WHY}")
     parts = [getattr(block, "text", None) or f"[{block.type}]" for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]

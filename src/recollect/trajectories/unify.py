@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recollect.media import WHY, media_of
 from recollect.trajectories.entities import resolved
 from recollect.trajectories.formats import actions, chat, steps, stored
 from recollect.trajectories.keys import NotATrajectory
@@ -18,6 +19,8 @@ def unify(row: Any, domain: str | None = None, name: str = "") -> Record:
     """The unified form of a record. ``domain`` goes before its own, ``name`` is its id if it has none."""
     if not isinstance(row, dict):
         raise NotATrajectory(f"a record is an object, not {kind(row)}")
+    if (found := media_of(row, ("messages", "conversations", "trajectory", "prompt", "question"))) is not None:
+        raise NotATrajectory(f"{found}; {WHY}")
     if stored.fits(row):
         made = stored.read(row)
     elif chat.is_own(row):
