@@ -121,3 +121,44 @@ def test_a_run_whose_data_is_gone(tmp_path: Path) -> None:
     assert any("are known by question and answer alone: no data file at" in line for line in said)
     with pytest.raises(BadInput, match="no document under"):
         TaskStream(compose(None, [*given, "recurrent.enable=memory"]))
+
+
+STEPS = [
+    {"role": "assistant", "content": "PLAN: look", "phase": "PLAN"},
+    {"role": "tool", "content": "<returncode>0</returncode><output>&quot;ann&quot;</output>"},
+]
+RAW = [
+    {"run_id": "r", "domain": "mhqa", "task_id": "Who wrote it?", "success": True, "steps": STEPS},
+    {**unified("2", None, actions=[{"tool": "reason", "input": "x"}]), "reward": {"total": 0.8, "completion": 1.0}},
+    unified("3", None, question=None, task_id="Why is it so?", actions=[{"action": "bash", "action_input": "ls"}]),
+]
+
+
+def test_attempts_of_other_systems_are_read_as_convert_reads_them(tmp_path: Path) -> None:
+    for i, row in enumerate(RAW):
+        (tmp_path / f"{i}.traj.json").write_text(json.dumps(row))
+    found = create_rl_dataset([tmp_path / "*.traj.json"])
+    assert [f["question"] for f in found] == ["Who wrote it?", "ask 2", "Why is it so?"]
+    assert found[1]["reward"] == 0.8
+    assert {f["data_source"] for f in found} == {"mhqa"}
+    (tmp_path / "all.json").write_text(json.dumps({"trajectories": RAW, "run": 1}))
+    assert [f["question"] for f in create_rl_dataset(tmp_path / "all.json")] == [f["question"] for f in found]
+    for name in ("0.traj.json", "1.traj.json", "2.traj.json"):
+        assert holds_trajectories([str(tmp_path / name)])
+    (tmp_path / "data.jsonl").write_text(json.dumps({"question": "q", "answer": "1", "steps": ["a", "b"]}))
+    assert not holds_trajectories([str(tmp_path / "data.jsonl")])
+
+
+def test_raw_files_are_imitated(tmp_path: Path) -> None:
+    from recollect.chat import Renderer
+    from recollect.models.load import load_tokenizer
+    from recollect.train.sft.read import Limits, holds_conversations, read_samples
+
+    renderer = Renderer(load_tokenizer("tiny"))
+    for i, row in enumerate(RAW):
+        path = tmp_path / f"{i}.traj.json"
+        path.write_text(json.dumps(row))
+        assert holds_conversations([str(path)])
+        made = read_samples([str(path)], renderer, Limits())
+        assert len(made.samples) == 1
+        assert "&quot;" not in renderer.tokenizer.decode(made.samples[0].ids)

@@ -1,14 +1,14 @@
 """Stored trajectories as a source of tasks: reinforcement starts from the tasks that somebody has solved well enough.
 
-Understood are run directories, their `.jsonl.zst` files, and files of unified trajectories (one object, a list, or one
-in each line). Attempts at one task are one task; it is taken when its best attempt reached the reward.
+Understood are run directories, their `.jsonl.zst` files, and files of trajectories, unified or in any form that
+`recollect convert` reads (one object, a list, or one in each line). Attempts at one task are one task; it is taken when
+its best attempt reached the reward.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,35 @@ from recollect.run import read_trajectories
 from recollect.types import BadInput
 
 STORED = ".jsonl.zst"  # trajectories as a run stores them
+STEP = frozenset(("role", "tool", "action"))  # one of them is in every step of an attempt
 Row = dict[str, Any]
 
 
 def is_trajectory(row: Mapping[str, Any]) -> bool:
-    """True for a stored attempt: it has turns, or actions, beside what was asked."""
-    return isinstance(row.get("turns"), list) or ("actions" in row and "question" in row)
+    """True for a stored attempt: it has turns, actions beside what was asked, or steps of some agent."""
+    return isinstance(row.get("turns"), list) or ("actions" in row and "question" in row) or _has_steps(row)
+
+
+def _has_steps(row: Mapping[str, Any]) -> bool:
+    lists = (row.get(name) for name in ("actions", "steps", "trajectory"))
+    return any(
+        isinstance(steps, list) and any(isinstance(s, Mapping) and s.keys() & STEP for s in steps) for steps in lists
+    )
+
+
+def unified(place: str, row: Row) -> Row:
+    """An attempt of another system in unified form; every other row as it is."""
+    if isinstance(row.get("turns"), list) or isinstance(row.get("messages"), list) or not is_trajectory(row):
+        return row
+    from recollect.trajectories.keys import NotATrajectory
+    from recollect.trajectories.unify import unify
+
+    try:
+        return unify(row, name=Path(place.partition(", ")[0]).name.partition(".")[0])
+    except NotATrajectory as error:
+        if "actions" in row and isinstance(row.get("question"), str):  # it says enough without a domain
+            return row
+        raise BadInput(f"{place}: {error}") from None
 
 
 def turns_of(row: Mapping[str, Any]) -> list[Row] | None:
@@ -64,16 +87,29 @@ def _numbered(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _file(path: Path) -> Iterator[tuple[str, Row]]:
-    """Rows of a file; a JSON file may also be a single trajectory."""
+    """Rows of a file, attempts in unified form; a JSON file may also be a single one, or an object of several."""
+    for place, row in _rows(path):
+        yield place, unified(place, row)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".json" and path.is_file():
         try:
             value = json.loads(path.read_text(encoding="utf-8-sig"))
         except ValueError as error:
             raise BadInput(f"{path}: broken JSON: {error}") from None
         if isinstance(value, dict):
-            yield str(path), value
+            from recollect.trajectories.collection import members
+
+            inside = members(value)
+            yield from ((str(path), row) for row in ([value] if inside is None else inside))
             return
     yield from read_rows(path)
+
+
+def first_row(path: Path) -> Row | None:
+    """The first row of a file."""
+    return next((row for _, row in _rows(path)), None)
 
 
 def holds_trajectories(paths: Sequence[str]) -> bool:
@@ -81,7 +117,8 @@ def holds_trajectories(paths: Sequence[str]) -> bool:
     first = Path(expand(paths)[0]).expanduser()
     if first.is_dir() or first.name.endswith(STORED):
         return True
-    return first.suffix in (".json", ".jsonl") and any(is_trajectory(row) for _, row in islice(_file(first), 1))
+    row = first_row(first) if first.suffix in (".json", ".jsonl") else None
+    return row is not None and is_trajectory(row)
 
 
 def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: float = 0.0) -> list[Row]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import numpy as np
 from recollect.algos.samples import trajectory_samples
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
-from recollect.data.files import expand, read_rows
-from recollect.data.seeds import STORED, has_outcome, is_trajectory, trajectory_rows
+from recollect.data.files import expand
+from recollect.data.seeds import STORED, first_row, has_outcome, is_trajectory, trajectory_rows
 from recollect.rewards.calculator import reward_of
 from recollect.train.stored import as_trajectory
 from recollect.trajectories.keys import NotATrajectory
@@ -65,8 +64,7 @@ def read_samples(paths: Sequence[str], renderer: Renderer, limits: Limits) -> Re
 
 def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading) -> Iterator[tuple[str, list[Sample]]]:
     """(place, sequences) of every row that counts."""
-    stored = path.is_dir() or path.name.endswith(STORED)
-    for place, row in trajectory_rows([str(path)]) if stored else read_rows(path):
+    for place, row in trajectory_rows([str(path)]):
         reading.rows += 1
         if _too_low(row, place, limits.min_reward):
             reading.low += 1
@@ -129,7 +127,8 @@ def holds_conversations(paths: Sequence[str]) -> bool:
     first = Path(expand(paths)[0]).expanduser()
     if first.is_dir() or first.name.endswith(STORED):
         return True
-    return any(can_be_said(row) for _, row in islice(read_rows(first), 1))
+    row = first_row(first)
+    return row is not None and can_be_said(row)
 
 
 def shuffled_part(samples: Sequence[Sample], count: int, seed: int) -> list[Sample]:
