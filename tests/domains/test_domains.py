@@ -65,9 +65,9 @@ def test_a_wrong_answer_and_no_answer_fail(domain: str) -> None:
 
 
 def test_a_task_without_gold_has_no_verdict() -> None:
-    (made,) = play(settings("mhqa"), [Task("t", "Who did it?", "Ann did it.\nBob was away.")], expert_of("mhqa"))
+    (made,) = play(settings("mhqa"), [Task("t", "Who was away?", "Ann did it.\nBob was away.")], expert_of("mhqa"))
     assert made.success is None
-    assert made.answer == "Ann did it."
+    assert made.answer == "Bob was away."
 
 
 def test_experts_do_what_a_script_can_with_questions_of_people() -> None:

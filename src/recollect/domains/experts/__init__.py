@@ -1,7 +1,8 @@
 """Scripted experts: the next action from the task and what was done so far. No model is asked.
 
 On made-up tasks they are perfect. On others they do what a script can: where the accepted answer stands in what they
-have read they give it, otherwise the sentence that shares most words with the question.
+have read they give it, otherwise a sentence that is about what was asked; they compute what they understand as a whole.
+Where they cannot they say so.
 """
 
 from recollect.domains.experts.math import math_expert

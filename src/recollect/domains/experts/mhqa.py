@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from recollect.domains.experts.reading import best, content, known_answer, outputs, sentences, shortened
+from recollect.domains.experts.reading import (
+    GIVE_UP,
+    best,
+    content,
+    known_answer,
+    outputs,
+    sentences,
+    shortened,
+    supported,
+)
 from recollect.types import Action, Task
 
 _CHAIN = re.compile(r"What does the one (\w+) trusts hold\?")
@@ -23,10 +32,16 @@ def mhqa_expert(task: Task, actions: list[Action]) -> str:
     if len(found) < len(parts):
         return f"search: {parts[len(found)]}"
     if len(actions) == len(parts) + 1:
-        return f"reason: {shortened(best(task.question, sentences(' '.join(found))))}"
+        return f"reason: {shortened(best(task.question, sentences(' '.join(found)))) or 'nothing was found'}"
     read = "\n".join(found)
     answer = known_answer(task, read)
-    return f"finalize: {answer if answer is not None else shortened(best(task.question, sentences(read)))}"
+    return f"finalize: {answer if answer is not None else _told(parts, sentences(read))}"
+
+
+def _told(parts: list[str], lines: list[str]) -> str:
+    """The sentence for each part of the question that there is one for; it is no answer if the first has none."""
+    told = [supported(part, lines) for part in parts]
+    return shortened(" ".join(dict.fromkeys(t for t in told if t))) if told[0] else GIVE_UP
 
 
 def hops(question: str) -> list[str]:

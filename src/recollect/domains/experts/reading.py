@@ -13,6 +13,8 @@ _COMMON = """a an and are at by did do does for from happens has have how in is 
 they this to was were what when where which who whom whose why with"""
 COMMON = frozenset(_COMMON.split())
 LONGEST = 300  # characters of a sentence that is said
+SUPPORT = 0.5  # share of a question's own words that a sentence has to hold to be an answer
+GIVE_UP = "I cannot answer this."  # no answer to any reward
 
 
 def content(text: str) -> set[str]:
@@ -24,6 +26,12 @@ def best(question: str, lines: Sequence[str]) -> str:
     """The line that shares most words with a question, the earliest of equals."""
     wanted = content(question)
     return max(lines, key=lambda line: len(wanted & content(line)), default="")
+
+
+def supported(question: str, lines: Sequence[str]) -> str | None:
+    """The line that shares most words with a question, if it is about the same; else None."""
+    wanted, line = content(question), best(question, lines)
+    return line if wanted and len(wanted & content(line)) >= SUPPORT * len(wanted) else None
 
 
 def sentences(text: str) -> list[str]:

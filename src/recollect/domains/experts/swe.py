@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 from recollect.types import Action, Task
 
 TEST = "python -m unittest -q"
+_FAILED = re.compile(r"FAILED|Traceback|Error\b|\b[1-9]\d* (?:failed|errors?)\b|exit status|not found|Stopped: ")
 
 
 def swe_expert(task: Task, actions: list[Action]) -> str:
@@ -16,5 +18,9 @@ def swe_expert(task: Task, actions: list[Action]) -> str:
     plan = [f"bash: {test}"]
     plan += [f"read_file: {path}" for path in dict.fromkeys(e["path"] for e in edits)]
     plan += [f"edit_file: {json.dumps({k: e[k] for k in ('path', 'old', 'new')})}" for e in edits]
-    plan += [f"bash: {test}", "finalize: the tests pass"] if edits else ["list_files:", "finalize: not repaired"]
-    return plan[min(len(actions), len(plan) - 1)]
+    plan += [f"bash: {test}"] if edits else ["list_files:"]
+    if len(actions) < len(plan):
+        return plan[len(actions)]
+    last = actions[-1]
+    passed = bool(edits) and last.tool == "bash" and last.outcome == "ok" and not _FAILED.search(last.output)
+    return "finalize: the tests pass" if passed else "finalize: not repaired"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from recollect.domains.experts.reading import GIVE_UP
 from recollect.types import Action, Task
 
 
@@ -30,7 +31,10 @@ def _plan(task: Task) -> Iterator[str]:
         yield f"get_record: {key}"
     for key, record, wanted in changed:
         yield from _steps(key, record, wanted or {})
-    yield "finalize: done" if changed else "finalize: refused"
+    if goal is None:  # nobody says what the database should become
+        yield f"finalize: {GIVE_UP}"
+    else:
+        yield "finalize: done" if changed else "finalize: refused"
 
 
 def _steps(key: str, record: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
