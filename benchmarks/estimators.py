@@ -35,7 +35,7 @@ def run(name: str, seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
         f"trainer.default_local_dir={folder / name}",
         "evaluation.lengths=[1]",
         f"evaluation.tasks=[{TASKS}]",
-        "trainer.save_freq=-1",
+        "trainer.save_freq=0",
         *SETTINGS.get(name, []),
         *more,
     ]

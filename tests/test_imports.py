@@ -15,6 +15,7 @@ ROOT = Path(recollect.__file__).parent
 LAYERS: list[list[str]] = [  # left to right; a name stands for the module and for everything below it
     [
         *("recollect.types", "recollect.config", "recollect.check", "recollect.compose", "recollect.plugins"),
+        *("recollect.ancestors", "recollect.docs_from_verl"),
         *(
             "recollect.resolve",
             "recollect.finite",

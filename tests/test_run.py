@@ -73,10 +73,30 @@ def test_a_run_may_become_longer_unless_that_bends_its_schedule(tmp_path: Path) 
             Run.start(long)
 
 
-def test_a_used_directory_is_refused_when_asked(tmp_path: Path) -> None:
-    Run.start(config(tmp_path / "run", resume_mode="disable"))
-    with pytest.raises(BadInput, match=r"already in use and trainer\.resume_mode=disable"):
-        Run.start(config(tmp_path / "run", resume_mode="disable"))
+def test_resume_mode_disable_starts_anew_and_keeps_the_earlier_run(tmp_path: Path) -> None:
+    """Of the same configuration or of another one; nothing is deleted, and where it went is said."""
+    said: list[str] = []
+    Run.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 1})
+    assert not said
+    Run.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 2})
+    run = Run.start(config(tmp_path / "run", resume_mode="disable", seed=3), said.append)
+    assert run.metrics() == []
+    assert [Run(tmp_path / f"run.old-{i}").metrics() for i in (1, 2)] == [[{"step": 1}], [{"step": 2}]]
+    assert len(said) == 2
+    assert "run.old-2" in said[1]
+
+
+def test_resume_mode_disable_leaves_alone_what_is_not_a_run_or_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "cat.jpg").write_text("")
+    with pytest.raises(BadInput, match="not a run of recollect"):
+        Run.start(config(tmp_path / "mine", resume_mode="disable"))
+    Run.start(config(tmp_path / "run"))
+    cfg = config(tmp_path / "run", resume_mode="disable")
+    cfg.actor_rollout_ref.model.path = str(tmp_path / "run" / "checkpoints" / "step-1")
+    with pytest.raises(BadInput, match=r"this run needs .*step-1 from it"):
+        Run.start(cfg)
+    assert (tmp_path / "run" / "config.yaml").is_file()
 
 
 def test_what_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:

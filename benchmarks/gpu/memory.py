@@ -22,7 +22,7 @@ CPU = [  # the embedded recipe in small
     "trainer.device=cpu",
     "data.train_batch_size=4",
     "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    "trainer.save_freq=-1",
+    "trainer.save_freq=0",
     "trainer.val_before_train=False",
 ]
 
@@ -67,7 +67,7 @@ def main() -> None:
             "actor_rollout_ref.rollout.n=8",
             f"agent.reward_name={Path(__file__).with_name('synthetic.py')}:luck",
             f"trainer.total_training_steps={args.steps}",
-            "trainer.save_freq=-1",
+            "trainer.save_freq=0",
             "trainer.val_before_train=False",
             f"trainer.default_local_dir={folder / 'run'}",
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),

@@ -48,7 +48,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
             "agent.agent_type=recurrent",
             f"agent.reward_name={Path(__file__).with_name('synthetic.py')}:luck",
             f"trainer.total_training_steps={args.steps}",
-            "trainer.save_freq=-1",
+            "trainer.save_freq=0",
             "trainer.val_before_train=False",
             f"trainer.default_local_dir={folder / 'run'}",
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),

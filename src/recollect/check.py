@@ -31,6 +31,7 @@ TOOLS = (
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
 )
 NEEDED = {"code": ("python_executor", "code_interpreter"), "search_r1": ("search", "google_search")}  # what they call
+ENGINES = ("engine", "vllm", "sglang", "trtllm", "hf")  # names of samplers; the first is the one there is
 DTYPES = ("auto", "float32", "bfloat16")
 
 POLICY, ENGINE, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
@@ -119,6 +120,7 @@ def _tool_memory(cfg: Config) -> Problems:
     limits, rag = cfg.memory, cfg.rag
     yield from _known("memory.split", limits.split, ["token", "sentence"])
     yield from _known("memory.style", limits.style, ["instruct", "plain"])
+    yield from _known("memory.truncate_side", limits.truncate_side, ["left", "middle", "right"])
     yield from _known("memory.search_in", limits.search_in, ["notes", "source"])
     for name in limits.search:
         yield from _known("memory.search", name, ["bm25", "embedding"])
@@ -143,6 +145,7 @@ def _data(cfg: Config) -> Problems:
     yield from _from_minus_one(data, "data", "val_max_samples train_max_samples")
     if data.train_max_samples == 0:
         yield "data.train_max_samples=0 leaves nothing to train on; -1 takes all"
+    yield from _not_negative(data, "data", "seed")
     if data.offline_files and cfg.algorithm.adv_estimator == "remax":
         yield "algorithm.adv_estimator=remax samples greedy baselines; data.offline_files has none: take another"
     if data.min_reward is not None and not (data.train_files or data.offline_files):
@@ -217,8 +220,9 @@ def _actor(cfg: Config) -> Problems:
 
 def _rollout(cfg: Config) -> Problems:
     rollout, ref = cfg.actor_rollout_ref.rollout, cfg.actor_rollout_ref.ref
-    yield from _known(f"{ENGINE}.name", rollout.name, ["engine", "vllm", "hf"])
+    yield from _known(f"{ENGINE}.name", rollout.name, ENGINES)
     yield from _known(f"{ENGINE}.dtype", rollout.dtype, DTYPES)
+    yield from _not_negative(rollout, ENGINE, "seed")
     yield from _positive(rollout, ENGINE, "temperature")
     yield from _not_negative(rollout.val_kwargs, f"{ENGINE}.val_kwargs", "temperature")
     for place, sampling in ((ENGINE, rollout), (f"{ENGINE}.val_kwargs", rollout.val_kwargs)):
@@ -311,6 +315,10 @@ def _trainer(cfg: Config) -> Problems:
         yield f"trainer.patience={trainer.patience} needs trainer.best_metric, the metric that has to get better"
     if trainer.patience > 0 and trainer.test_freq <= 0:
         yield f"trainer.patience={trainer.patience} counts validations: set trainer.test_freq"
+    if trainer.save_freq < 0 and trainer.best_metric:
+        yield f"trainer.best_metric={trainer.best_metric} keeps a checkpoint, and trainer.save_freq=-1 saves none"
+    if trainer.test_freq < 0 and trainer.best_metric:
+        yield f"trainer.best_metric={trainer.best_metric} needs validations, and trainer.test_freq=-1 makes none"
     if trainer.val_only and cfg.data.train_files and not cfg.data.val_files:
         yield "trainer.val_only=True, but there is nothing to validate on: set data.val_files"
     yield from _positive(trainer, "trainer", "total_epochs max_ckpt_to_keep")
@@ -343,9 +351,10 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
 def _optim(place: str, optim: Optim) -> Problems:
     yield from _known(f"{place}.name", optim.name, ["adamw", "muon"])
     yield from _known(f"{place}.lr_scheduler_type", optim.lr_scheduler_type, ["constant", "linear", "cosine"])
-    yield from _not_negative(optim, place, "lr weight_decay lr_warmup_steps")
-    yield from _share(f"{place}.min_lr_ratio", optim.min_lr_ratio)
+    yield from _not_negative(optim, place, "lr weight_decay")
+    yield from _from_minus_one(optim, place, "lr_warmup_steps")
     yield from _share(f"{place}.lr_warmup_steps_ratio", optim.lr_warmup_steps_ratio)
+    yield from _share(f"{place}.min_lr_ratio", optim.min_lr_ratio)
     if len(optim.betas) != 2 or not all(0 <= b < 1 for b in optim.betas):
         yield f"{place}.betas={list(optim.betas)} must be two numbers in [0, 1)"
 
@@ -355,7 +364,9 @@ def _batches(cfg: Config, place: str, mini: int) -> Problems:
     if mini < 0:
         yield f"{place}.ppo_mini_batch_size={mini} must not be negative"
     elif mini > batch:
-        yield f"{place}.ppo_mini_batch_size={mini} is larger than data.train_batch_size={batch}"
+        n = cfg.actor_rollout_ref.rollout.n
+        tasks = f"; it counts tasks, and {mini} attempts are {mini // n} of them" if n > 1 and mini % n == 0 else ""
+        yield f"{place}.ppo_mini_batch_size={mini} is larger than data.train_batch_size={batch}{tasks}"
     elif mini and batch % mini:
         yield f"data.train_batch_size={batch} is not a multiple of {place}.ppo_mini_batch_size={mini}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recollect.ancestors import Translated, translate
+from recollect.ancestors.translate import refuse_unread
 from recollect.check import checked
 from recollect.config import Config
 from recollect.resolve import canonical, refuse_contradictions, resolve, stale
@@ -55,6 +58,14 @@ def read_recipe(name: str) -> dict[str, Any]:
     return {str(k): v for k, v in tree.items()}
 
 
+@dataclass(frozen=True)
+class Composed:
+    """A configuration, and what is to be said about settings of other systems that were taken."""
+
+    cfg: Config
+    said: list[str]
+
+
 def compose(
     recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None, where: str = "the recipe"
 ) -> Config:
@@ -62,6 +73,13 @@ def compose(
 
     Without either, a command that brings data of its own starts from the defaults of the tree, any other from `needle`.
     """
+    return composed(recipe, overrides, base, where).cfg
+
+
+def composed(
+    recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None, where: str = "the recipe"
+) -> Composed:
+    """The same, with what is to be said about it."""
     settings = _parse(words(overrides))
     if base is None and recipe is None and any(key == "data.train_files" and value for key, value in settings):
         base = {}
@@ -71,15 +89,17 @@ def compose(
     for key in ("description", "stages", "end_to_end"):  # not settings: see stages/plan.py
         tree.pop(key, None)
     cfg = OmegaConf.structured(Config)
-    _merge(cfg, tree, where)
+    layers = [_merge(cfg, tree, where)]
     for key, value in settings:
         if key in variants:
             choices = variants[key]
             if str(value) not in choices:
                 raise BadInput(f"{key}={value}: known are {', '.join(choices)}")
-            _merge(cfg, choices[str(value)], f"{key}={value}")
-    _override(cfg, [(key, value) for key, value in settings if key not in variants])
-    return checked(resolve(_as_object(cfg)))
+            layers.append(_merge(cfg, choices[str(value)], f"{key}={value}"))
+    layers.append(_override(cfg, [(key, value) for key, value in settings if key not in variants]))
+    made = checked(resolve(_as_object(cfg)))
+    refuse_unread([each for layer in layers for each in layer.only_for], made.agent.agent_type)
+    return Composed(made, [line for layer in layers for line in layer.lines()])
 
 
 def _variants(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -148,34 +168,31 @@ def _is_known(key: str) -> bool:
     return key in known_keys() or (place == "roles" and role.isidentifier())
 
 
-def _merge(cfg: Any, tree: dict[str, Any], where: str) -> None:
+def _merge(cfg: Any, tree: dict[str, Any], where: str) -> Translated:
     """Set the keys of a tree; ``where`` it is from is for messages."""
-    tree = _without_init_args(tree, where)
-    agent = tree.get("agent")
-    if isinstance(agent, Mapping) and isinstance(agent.get("reward_name"), list):
-        tree = {**tree, "agent": {**agent, "reward_name": _joined(agent["reward_name"])}}
-    given = flatten(OmegaConf.to_container(OmegaConf.create(tree)))
-    for key in given:
-        if not _is_known(key):
-            raise BadInput(f"{where}: {_unknown(key)}")
-    _forget(cfg, given)
-    for key, value in given.items():
-        try:
+    try:
+        given = _by_one_name(flatten(OmegaConf.to_container(OmegaConf.create(tree))).items())
+        layer = translate(given)
+        _refuse_unknown(layer.settings)
+        _forget(cfg, layer.settings)
+        for key, value in layer.settings.items():
             _set(cfg, key, value)
-        except BadInput as error:
-            raise BadInput(f"{where}: {error}") from None
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
+    return layer
 
 
-def _without_init_args(tree: dict[str, Any], where: str) -> dict[str, Any]:
-    """The tree with `agent.init_args.X` as `agent.X`."""
-    agent = tree.get("agent")
-    if not isinstance(agent, Mapping) or not isinstance(agent.get("init_args"), Mapping):
-        return tree
-    plain = {k: v for k, v in agent.items() if k != "init_args"}
-    for key, value in agent["init_args"].items():
-        if plain.setdefault(key, value) != value:
-            raise BadInput(f"{where}: agent.{key} and agent.init_args.{key} are the same key; give one of them")
-    return {**tree, "agent": plain}
+def _by_one_name(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings of a tree under one name each."""
+    out: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for key, value in given:
+        name = canonical(key)
+        if name in out and out[name] != value:
+            raise BadInput(f"{names[name]} and {key} are the same key; give one of them")
+        out[name] = value
+        names.setdefault(name, key)
+    return out
 
 
 def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
@@ -208,20 +225,27 @@ def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
                 f"'{text.partition('=')[0]}': keys are set to one value; deleting keys and sweeps over values are not "
                 "known"
             )
-        out.append((key, override.value()))
+        value = override.value()
+        section = isinstance(value, dict) and value and not _is_known(key)
+        out += flatten(value, f"{key}.").items() if section else [(key, value)]
     return out
 
 
-def _override(cfg: Any, settings: Sequence[tuple[str, Any]]) -> None:
+def _override(cfg: Any, settings: Sequence[tuple[str, Any]]) -> Translated:
     """Set keys one after another; the last word about a key, or about one of its other names, counts."""
-    for key, _ in settings:
+    layer = translate(dict(settings))
+    _refuse_unknown(layer.settings)
+    refuse_contradictions(layer.settings)
+    _forget(cfg, layer.settings)
+    for key, value in layer.settings.items():
+        _set(cfg, key, value)
+    return layer
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for key in given:
         if not _is_known(key):
             raise BadInput(_unknown(key))
-    given = dict(settings)
-    refuse_contradictions(given)
-    _forget(cfg, given)
-    for key, value in settings:
-        _set(cfg, key, value)
 
 
 def _set(cfg: Any, key: str, value: Any) -> None:

@@ -169,6 +169,9 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     console.table(f"Memory, without activations: {size(total)}", header, table)
     for line in [*notes(cfg), *_warnings(cfg, total)]:
         console.say(line)
+    run = Run.of(cfg)
+    if run.moves_aside(cfg):
+        console.say(f"trainer.resume_mode=disable: the run in {run.path} would move to {run.aside()}")
     console.say("everything is there; nothing was started")
 
 

@@ -15,6 +15,13 @@ def notes(cfg: Config) -> Iterator[str]:
     name = cfg.actor_rollout_ref.rollout.name
     if name != "engine":
         yield f"actor_rollout_ref.rollout.name={name}: there is no {name} server; the engine of this process samples"
+    sizes = {
+        "actor_rollout_ref.actor": cfg.actor_rollout_ref.actor.fsdp_config.fsdp_size,
+        "critic": cfg.critic.fsdp_config.fsdp_size,
+    }
+    for place, size in sizes.items():
+        if size > 1:
+            yield f"{place}.fsdp_config.fsdp_size={size}: weights are spread over at most all devices, and there is one"
     algorithm, n = cfg.algorithm, cfg.actor_rollout_ref.rollout.n
     within = cfg.agent.agent_type in MANY and algorithm.group_by != "question"  # questions of a task are compared too
     if n == 1 and algorithm.adv_estimator in COMPARING and not within and not cfg.data.offline_files:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
+from recollect.ancestors.agent import plain
 from recollect.config import Config
 from recollect.types import BadInput
 
@@ -20,6 +21,7 @@ FOLLOWERS = {  # a key that takes another's value unless it is given
     "critic.model.path": "actor_rollout_ref.model.path",
     "critic.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
     "critic.ppo_epochs": "actor_rollout_ref.actor.ppo_epochs",
+    "critic.shuffle": "actor_rollout_ref.actor.shuffle",
 }
 SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
 AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of guides
@@ -37,8 +39,7 @@ def resolve(cfg: Config) -> Config:
 
 def canonical(key: str) -> str:
     """The one name of a key: `agent.init_args.X` is `agent.X`, and some have a short name."""
-    key = SHORT.get(key, key)
-    return f"agent.{key.removeprefix('agent.init_args.')}" if key.startswith("agent.init_args.") else key
+    return plain(SHORT.get(key, key))
 
 
 def stale(given: Mapping[str, Any], now: Callable[[str], Any]) -> list[str]:
@@ -158,6 +159,19 @@ def _critic(cfg: Config) -> None:
     critic.ppo_mini_batch_size = critic.ppo_mini_batch_size or policy.actor.ppo_mini_batch_size
     if critic.ppo_epochs is None:
         critic.ppo_epochs = policy.actor.ppo_epochs
+    if critic.shuffle is None:
+        critic.shuffle = policy.actor.shuffle
+
+
+def task_seed(cfg: Config) -> int:
+    """What the order of tasks is drawn from."""
+    return cfg.trainer.seed if cfg.data.seed is None else cfg.data.seed
+
+
+def sampling_seed(cfg: Config) -> int:
+    """What sampling noise is drawn from."""
+    seed = cfg.actor_rollout_ref.rollout.seed
+    return cfg.trainer.seed if seed is None else seed
 
 
 def _truncation(cfg: Config) -> None:

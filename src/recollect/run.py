@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,20 @@ class Run:
 
     @staticmethod
     def usable(cfg: Config) -> Run:
-        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration."""
+        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration.
+
+        With trainer.resume_mode=disable any run may be in it, for it will move aside.
+        """
         run = Run.of(cfg)
         config = run.path / "config.yaml"
         if run.path.exists() and not run.path.is_dir():
             raise BadInput(f"the run directory {run.path} is a file")
-        if run.path.is_dir() and any(p.suffix != ".tmp" for p in run.path.iterdir()):
-            if not config.is_file():
-                raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
+        used = run.path.is_dir() and any(p.suffix != ".tmp" for p in run.path.iterdir())
+        if used and not config.is_file():
+            raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
+        if run.moves_aside(cfg):
+            _refuse_needed(cfg, run.path)
+        elif config.is_file():
             optims = [cfg.actor_rollout_ref.actor.optim]
             optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
             longer = all(o.lr_scheduler_type == "constant" and not o.lr_warmup_steps_ratio for o in optims)
@@ -62,15 +69,30 @@ class Run:
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
             if other:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
-            if cfg.trainer.resume_mode == "disable":
-                raise BadInput(f"{run.path} is already in use and trainer.resume_mode=disable; {hint}")
         refuse_unwritable(run.path, f"the run directory {run.path}")
         return run
 
+    def moves_aside(self, cfg: Config) -> bool:
+        """Whether a run is in the directory that trainer.resume_mode=disable starts anew in."""
+        return cfg.trainer.resume_mode == "disable" and (self.path / "config.yaml").is_file()
+
+    def aside(self) -> Path:
+        """The first free name beside the directory for a run that gives way to another."""
+        path = self.path.absolute()
+        names = (path.with_name(f"{path.name}.old-{number}") for number in itertools.count(1))
+        return next(name for name in names if not name.exists())
+
     @staticmethod
-    def start(cfg: Config) -> Run:
-        """Open the run directory for writing."""
+    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
+        """Open the run directory for writing; an earlier run in it moves aside where it has to."""
         run = Run.usable(cfg)
+        if run.moves_aside(cfg):
+            place = run.aside()
+            try:
+                run.path.rename(place)
+            except OSError as error:
+                raise BadInput(f"{run.path} cannot be moved aside to start anew: {error.strerror}") from None
+            say(f"trainer.resume_mode=disable: the run that was in {run.path} is now {place}")
         run.path.mkdir(parents=True, exist_ok=True)
         write_atomic(run.path / "config.yaml", to_yaml(cfg))
         for name in ("trajectories", "checkpoints", "plots"):
@@ -126,6 +148,18 @@ class Run:
         """Read a JSON file of the run, None if there is none."""
         path = self.path / name
         return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _refuse_needed(cfg: Config, folder: Path) -> None:
+    """Refuse to move a run aside that this one reads from."""
+    data, bound = cfg.data, [text.partition(":")[2] for text in cfg.roles.values()]
+    needed = [cfg.actor_rollout_ref.model.path, cfg.critic.model.path, *bound]
+    for name in [*needed, *data.train_files, *data.val_files, *data.offline_files]:
+        if name and folder.resolve() in (Path(name).expanduser().resolve(), *Path(name).expanduser().resolve().parents):
+            raise BadInput(
+                f"trainer.resume_mode=disable moves the run in {folder} aside, and this run needs {name} from it; name "
+                "another directory with trainer.experiment_name=…"
+            )
 
 
 def dump(value: Any, indent: int | None = None) -> str:

@@ -34,7 +34,7 @@ def names(out: Path) -> list[str]:
 # ---- when it validates and saves ----
 
 
-@pytest.mark.parametrize(("every", "kept"), [(-1, ["step-4"]), (2, ["step-0", "step-2", "step-4"])])
+@pytest.mark.parametrize(("every", "kept"), [(-1, []), (0, ["step-4"]), (2, ["step-0", "step-2", "step-4"])])
 def test_save_freq(every: int, kept: list[str], tmp_path: Path, small_model: Path) -> None:
     fit(tmp_path / "run", small_model, f"trainer.save_freq={every}")
     assert checkpoints(tmp_path / "run") == kept
@@ -43,7 +43,9 @@ def test_save_freq(every: int, kept: list[str], tmp_path: Path, small_model: Pat
 def test_when_it_validates(tmp_path: Path, small_model: Path) -> None:
     fit(tmp_path / "a", small_model, "trainer.val_before_train=false", "trainer.test_freq=2")
     assert [(r["step"], r.get("phase")) for r in rows(tmp_path / "a") if "val/needle/n" in r] == [(2, "rl"), (4, None)]
-    fit(tmp_path / "b", small_model, "trainer.test_freq=-1")
+    fit(tmp_path / "c", small_model, "trainer.test_freq=-1")
+    assert [r["step"] for r in rows(tmp_path / "c") if "val/needle/n" in r] == [0]
+    fit(tmp_path / "b", small_model, "trainer.test_freq=0")
     assert [(r["step"], r.get("phase")) for r in rows(tmp_path / "b") if "val/needle/n" in r] == [
         (0, "base"),
         (4, None),

@@ -45,7 +45,8 @@ class MemoryTools:
         for call in calls[self.limits.max_calls :]:
             self.desk.other(call.name, "", False)
             results.append(ToolResult(refused, "arguments"))
-        return [replace(r, text=cut(r.text, self.limits.max_length)) for r in results]
+        limits = self.limits
+        return [replace(r, text=cut(r.text, limits.max_length, limits.truncate_side)) for r in results]
 
     async def _call(self, call: ToolCall) -> ToolResult:
         if self.own is not None and call.name in self._others:

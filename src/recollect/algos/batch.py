@@ -72,16 +72,19 @@ class Batch:
         groups = len(np.unique(self.groups))
         return epochs * -(-groups // (size or max(1, groups)))
 
-    def mini_batches(self, size: int, epochs: int, seed: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
+    def mini_batches(
+        self, size: int, epochs: int, seed: Sequence[int], shuffle: bool = True
+    ) -> Iterator[tuple[list[int], np.ndarray]]:
         """The sequences and trained tokens of every update: all groups once per epoch, ``size`` at a time (0: all).
 
-        One update on everything keeps the groups' order; otherwise each epoch has an order of its own.
+        One update on everything keeps the groups' order; otherwise each epoch has an order of its own, if they are to
+        be shuffled.
         """
         groups = np.unique(self.groups)
         size = size or len(groups)
         for epoch in range(epochs):
             whole = epochs == 1 and size >= len(groups)
-            order = groups if whole else np.random.default_rng([*seed, epoch]).permutation(groups)
+            order = groups if whole or not shuffle else np.random.default_rng([*seed, epoch]).permutation(groups)
             for start in range(0, len(order), size):
                 members, entries = self.pick(order[start : start + size].tolist())
                 if len(entries):

@@ -68,7 +68,7 @@ def _handle(error: Exception) -> None:
     if hasattr(error, "format_message"):  # a usage error of click, of which typer may bring its own copy
         _fail(error.format_message(), 2)
     if type(error).__name__ == "Interrupted":
-        _fail("interrupted and saved; the same command goes on", 130)
+        _fail(f"interrupted; {error}" if str(error) else "interrupted and saved; the same command goes on", 130)
     if os.environ.get("RECOLLECT_DEBUG"):
         raise error
     _fail(f"{type(error).__name__}: {error} (RECOLLECT_DEBUG=1 shows where)", 1)

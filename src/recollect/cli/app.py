@@ -15,6 +15,7 @@ import typer
 from recollect.types import BadInput
 
 if TYPE_CHECKING:
+    from recollect.compose import Composed
     from recollect.config import Config
 
 app = typer.Typer(
@@ -65,11 +66,11 @@ def recipe_and_settings(given: list[str] | None, file: Path | None) -> tuple[str
     return recipe, settings
 
 
-def configure(given: list[str] | None, file: Path | None) -> Config:
+def configure(given: list[str] | None, file: Path | None) -> Composed:
     """The configuration of a recipe and the overrides."""
-    from recollect.compose import compose
+    from recollect.compose import composed
 
-    return compose(*recipe_and_settings(given, file))
+    return composed(*recipe_and_settings(given, file))
 
 
 def print_config(cfg: Config) -> None:

@@ -47,7 +47,8 @@ def train(
     """
     seeded = [] if min_reward is None else [f"data.min_reward={min_reward}"]
     overrides = [*(overrides or []), *seeded]
-    tree = configure(overrides, config)
+    made = configure(overrides, config)
+    tree = made.cfg
     if cfg:
         return print_config(tree)
     from recollect.stages.plan import has_stages
@@ -58,6 +59,8 @@ def train(
     from recollect.console import Console
 
     console = Console(quiet)
+    for line in made.said:
+        console.say(line)
     if dry_run:
         from recollect.dry_run import dry_run as look
 
@@ -99,11 +102,14 @@ def stages(
 
 
 def _stages(recipe: str, settings: list[str], dry_run: bool, quiet: bool) -> None:
+    from recollect.compose import composed
     from recollect.console import Console
     from recollect.stages.plan import read_plan
     from recollect.stages.work import run_stages, show_plan
 
     plan, console = read_plan(recipe, settings), Console(quiet)
+    for line in composed(recipe, settings).said:
+        console.say(line)
     if dry_run:
         show_plan(plan, console)
         return
@@ -130,13 +136,16 @@ def sft(
     recollect sft --tool reason data.train_files=data/sft
     recollect sft needle sft.steps=200
     """
-    tree = configure(overrides, config)
+    made = configure(overrides, config)
     if cfg:
-        return print_config(tree)
+        return print_config(made.cfg)
     from recollect.console import Console
     from recollect.train.sft.command import supervise
 
-    report = supervise(tree, Console(quiet), tool)
+    console = Console(quiet)
+    for line in made.said:
+        console.say(line)
+    report = supervise(made.cfg, console, tool)
     if quiet:
         print(json.dumps(report))
     return None

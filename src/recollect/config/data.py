@@ -44,13 +44,14 @@ class Data:
     offline_files: list[str] = field(default_factory=list)  # trajectories to learn from in one epoch, without sampling
     made_up: str = "needle"  # the made-up tasks that a run without train_files takes
     train_batch_size: int = 16  # tasks per step
-    train_max_samples: int = -1  # training tasks, drawn by the seed (data.shuffle=False: the first ones); -1: all
+    train_max_samples: int = -1  # training tasks, drawn by data.seed (data.shuffle=False: the first ones); -1: all
     val_batch_size: int | None = None  # validation tasks attempted side by side; default: all of them
     val_max_samples: int = -1  # validation tasks; -1: all of the files, or evaluation.tasks made-up ones (else 256)
     prompt_key: str = "question"  # field with the question; its default also finds `prompt`
     context_key: str = "context"  # field with the document
     answer_key: str = "answer"  # field with the accepted answer or answers
     shuffle: bool = True  # new seeded order each epoch
+    seed: int | None = None  # of the order of tasks, and of train_max_samples; default trainer.seed
     max_prompt_length: int = 8192  # longest first prompt, in tokens; recurrent agents have limits of their own
     filter_overlong_prompts: bool = False  # leave out training tasks with a longer prompt
     truncation: str = "error"  # a longer prompt otherwise: error, or cut on the left, right or in the center (middle)

@@ -18,6 +18,7 @@ class ToolMemory:
     max_turns: int | None = None  # turns of a conversation that reads a chunk; default agent.max_turns
     max_calls: int = 10  # tool calls of one turn that are run
     max_length: int = 3000  # characters of a tool's response
+    truncate_side: str = "middle"  # a longer one keeps its beginning (left), its end (right) or both (middle)
     search: list[str] = field(default_factory=lambda: ["bm25"])  # searches of the QA phase: bm25, embedding
     search_in: str = "notes"  # what they look in: notes, or source (the chunks that were read)
     top_k: int = 5  # what a search returns unless it asks for another number

@@ -13,8 +13,9 @@ class Optim:
     lr: float = 1e-6  # peak learning rate
     weight_decay: float = 0.01  # decoupled weight decay
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])  # of AdamW
-    lr_warmup_steps: int = 0  # updates of linear warm-up
-    lr_warmup_steps_ratio: float = 0.0  # warm-up as a share of all updates, where lr_warmup_steps is 0
+    lr_warmup_steps: int = -1  # steps of linear warm-up; -1: lr_warmup_steps_ratio of all steps
+    lr_warmup_steps_ratio: float = 0.0  # share of all steps, rounded down
+    zero_indexed_step: bool = False  # True: warm-up starts at 0, as in verl, so nothing is learnt in the first step
     lr_scheduler_type: str = "constant"  # after the warm-up: constant, linear or cosine
     min_lr_ratio: float = 0.0  # where linear and cosine end, as a share of lr
 
@@ -80,6 +81,7 @@ class Actor:
     entropy_coeff: float = 0.0  # weight of the entropy bonus
     grad_clip: float = 1.0  # largest gradient norm
     target_kl: float | None = None  # end the updates of a step at a divergence of 1.5 × this from the sampling policy
+    shuffle: bool = True  # several updates per step: a new seeded order of tasks for each epoch; False: as sampled
     dtype: str = "auto"  # compute type of the update: auto, float32 or bfloat16; weights are float32
 
 
@@ -98,8 +100,9 @@ class ValSampling:
 class Rollout:
     """How the policy is sampled."""
 
-    name: str = "engine"  # engine (in this process); vllm and hf are accepted and sampled by the same engine
+    name: str = "engine"  # engine (in this process), which also samples for vllm, sglang, trtllm and hf
     n: int = 8  # samples per task
+    seed: int | None = None  # of sampling noise; default trainer.seed
     temperature: float = 1.0  # divides the logits
     top_p: float = 1.0  # keep the most likely tokens up to this probability; 1: all
     top_k: int = -1  # keep so many most likely tokens; -1: all
@@ -168,6 +171,7 @@ class Critic:
     ppo_micro_batch_size_per_gpu: int | None = None  # most sequences per micro-batch; default: no such limit
     ppo_max_token_len_per_gpu: int = 32768  # tokens per micro-batch
     ppo_epochs: int | None = None  # passes over each batch; default: as the actor
+    shuffle: bool | None = None  # as the actor's; default: as the actor
     cliprange_value: float = 0.5  # how far a value may move from the old one without losing its gradient
     loss_agg_mode: str = "token-mean"  # as the actor's
     loss_coef: float = 1.0  # weight of the value loss; seen by grad_clip, for AdamW itself does not depend on it

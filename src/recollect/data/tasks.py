@@ -12,6 +12,7 @@ from recollect.data.made_up import has_lengths, made_up
 from recollect.data.origins import completed
 from recollect.data.prompts import within_limits
 from recollect.data.seeds import create_rl_dataset, holds_trajectories
+from recollect.resolve import task_seed
 from recollect.types import BadInput, Task
 
 MADE_UP_TASKS = 256  # validation tasks of families without lengths
@@ -25,7 +26,7 @@ def training_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
     say(f"{most} of {len(tasks)} tasks: data.train_max_samples={most}")
     if not cfg.data.shuffle:
         return tasks[:most]
-    return [tasks[i] for i in sorted(random.Random(f"tasks:{cfg.trainer.seed}").sample(range(len(tasks)), most))]
+    return [tasks[i] for i in sorted(random.Random(f"tasks:{task_seed(cfg)}").sample(range(len(tasks)), most))]
 
 
 def _all_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
@@ -68,7 +69,7 @@ class TaskStream:
 
     def take(self, step: int) -> list[Task]:
         """The tasks of step ``step`` (from 0)."""
-        size, seed = self.cfg.data.train_batch_size, self.cfg.trainer.seed
+        size, seed = self.cfg.data.train_batch_size, task_seed(self.cfg)
         if not self.rows:
             return [made_up(self.cfg).train(self.cfg, step, step * size + i) for i in range(size)]
         per_epoch = len(self.rows) // size

@@ -10,6 +10,7 @@ from recollect.data.made_up import made_up
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import Accuracy, accuracy
 from recollect.eval.samples import SCORES, at_n
+from recollect.resolve import sampling_seed
 from recollect.rollout import Collector
 from recollect.types import Group, Sampling, Task
 
@@ -20,7 +21,7 @@ def val_sampling(cfg: Config) -> Sampling:
     temperature = val.temperature if val.do_sample else 0.0
     asked = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     limit = asked or cfg.data.max_response_length
-    return Sampling(temperature, val.top_p, val.top_k, limit, seed=cfg.trainer.seed)
+    return Sampling(temperature, val.top_p, val.top_k, limit, seed=sampling_seed(cfg))
 
 
 def evaluate(collector: Collector, tasks: Sequence[Task], key: str) -> list[Group]:

@@ -81,7 +81,7 @@ def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -
     runs: list[list[Group]] = []
     with console.progress("held-out tasks", len(tasks) * len(seeds)) as advance:
         for seed in seeds:
-            cfg.trainer.seed = seed
+            cfg.trainer.seed, cfg.actor_rollout_ref.rollout.seed = seed, None
             collector = Collector(
                 cfg, cast.bindings, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
             )

@@ -47,7 +47,10 @@ class Plan:
     def config(self, stage: dict[str, Any], *overrides: str, where: str = "the pipeline") -> Config:
         """The configuration of a stage; ``where`` it is written is for messages."""
         tree = _merged(_merged({"agent": {"agent_type": "domain", "reward_name": "success"}}, self.settings), stage)
-        return compose(None, [f"actor_rollout_ref.model.path={self.model}", *overrides], base=tree, where=where)
+        cfg = compose(None, [f"actor_rollout_ref.model.path={self.model}", *overrides], base=tree, where=where)
+        if cfg.trainer.save_freq < 0:
+            raise BadInput(f"{where}: trainer.save_freq=-1 saves no model to measure; 0 saves at the end alone")
+        return cfg
 
 
 def read_plan(name: str | None) -> Plan:

@@ -109,6 +109,7 @@ def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"{recipe} has no stages: a list such as stages: [{{role: memory, steps: 20}}, {{role: qa}}]")
     cfg = compose(recipe, overrides)
+    _check_trainer(cfg)
     stages = tuple(_stage(row, i, cfg) for i, row in enumerate(rows, 1))
     names = [stage.name for stage in stages]
     if END_TO_END in names:
@@ -119,6 +120,20 @@ def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
         plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))
         _check_models(plan, stage)
     return replace(plan, end_to_end=_end_to_end(plan, compared)) if compared else plan
+
+
+def _check_trainer(cfg: Config) -> None:
+    """Refuse what stages cannot do without: checkpoints, and what earlier ones have left."""
+    if cfg.trainer.save_freq < 0:
+        raise BadInput(
+            "trainer.save_freq=-1 saves nothing, and a stage starts from the checkpoint of the one before it; 0 saves "
+            "at the end alone"
+        )
+    if cfg.trainer.resume_mode == "disable":
+        raise BadInput(
+            "trainer.resume_mode=disable: stages go on where they were; start anew in another directory, with "
+            "trainer.experiment_name=…"
+        )
 
 
 def _end_to_end(plan: Plan, compared: Any) -> Stage:

@@ -13,8 +13,11 @@ from recollect.media import WHY, media_in
 from recollect.tools.base import ToolResult
 
 
-def cut(text: str, most: int) -> str:
-    """A text of at most so many characters; a longer one loses its middle, and says how much."""
+def cut(text: str, most: int, side: str = "middle") -> str:
+    """A text of at most so many characters, which says how much it lost.
+
+    A longer one keeps its beginning (``left``), its end (``right``), or both (``middle``).
+    """
     if len(text) <= most:
         return text
     missing = len(text)
@@ -24,7 +27,8 @@ def cut(text: str, most: int) -> str:
     keep = most - len(marker)
     if keep < 2:
         return text[:most]
-    return text[: keep - keep // 2] + marker + text[len(text) - keep // 2 :]
+    behind = {"left": 0, "right": keep}.get(side, keep // 2)
+    return text[: keep - behind] + marker + text[len(text) - behind :]
 
 
 def as_text(value: Any) -> str:

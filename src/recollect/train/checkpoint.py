@@ -101,9 +101,10 @@ def find_checkpoint(name: str) -> tuple[str, Path | None]:
     return name, None
 
 
-def prune(folder: Path, kind: str, keep: int, spare: tuple[str, ...] = ()) -> None:
-    """Delete all but the newest ``keep`` checkpoints of a kind, and those to spare."""
-    found = names(folder, kind)
+def prune(folder: Path, kind: str, keep: int | None, spare: tuple[str, ...] = ()) -> None:
+    """Delete all but the newest ``keep`` checkpoints of a kind (None: none), and those to spare."""
+    found = names(folder, kind) if keep is not None else []
+    keep = keep or 0
     for name in found[: max(0, len(found) - keep)]:
         if name not in spare:
             remove_tree(folder / name)

@@ -117,7 +117,9 @@ class Critic:
         returns, old = on_device(returns_E), on_device(old_values_E)
         rows: list[dict[str, float]] = []
         with self.learner.awake():
-            for members, entries in batch.mini_batches(self.mini_batch, self.epochs, seed):
+            for members, entries in batch.mini_batches(
+                self.mini_batch, self.epochs, seed, self.cfg.shuffle is not False
+            ):
                 weight = np.zeros(batch.entries)
                 of = batch.trajectories_E[entries], batch.sequences_E[entries]
                 weight[entries] = token_weights(self.cfg.loss_agg_mode, *of, self.scale)

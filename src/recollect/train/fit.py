@@ -54,13 +54,10 @@ class Fit:
         check_best_metric(cfg, self.val_tasks)
         if cfg.trainer.val_only and not self.val_tasks:
             raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
-        actor = cfg.actor_rollout_ref.actor
-        per_step = cfg.data.train_batch_size // (actor.ppo_mini_batch_size or cfg.data.train_batch_size)
-        self.updates = self.total * per_step * actor.ppo_epochs
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         longest = max(questions, key=len, default="")
         self._check(stream)
-        parts = build(cfg, actor.optim, self.updates, longest)
+        parts = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest)
         if offline is not None:
             check_ids(offline, parts.learner.model.config.vocab_size)
         self.cast = Casting(cfg, parts.trained, longest, console.say).make()
@@ -75,8 +72,9 @@ class Fit:
         played = [] if self.offline is not None else [*stream.take(0), *stream.rows]
         if tasks := [*played, *self.val_tasks]:
             check_reward(self.cfg, tasks, self.console.say)
-        begun = checkpoint.names(Run.of(self.cfg).path / "checkpoints", "step")  # what was imitated may be gone by now
-        if self.cfg.sft.steps > 0 and self.offline is None and not begun:
+        run = Run.of(self.cfg)
+        begun = [] if run.moves_aside(self.cfg) else checkpoint.names(run.path / "checkpoints", "step")
+        if self.cfg.sft.steps > 0 and self.offline is None and not begun:  # what was imitated may be gone by now
             check_source(self.cfg)
 
     def _prepare(self, parts: Parts, stream: TaskStream | OfflineStream) -> None:
@@ -85,7 +83,7 @@ class Fit:
         collector.warn = console.warn
         self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
         self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
-        self.run = Run.start(cfg)
+        self.run = Run.start(cfg, console.say)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
         gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
@@ -140,18 +138,19 @@ class Fit:
             )
             batches = imitation(cfg, self.offline, self.parts.renderer) if self.offline is not None else None
             supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer, batches)
+            supervised.saves = cfg.trainer.save_freq >= 0
             supervised.fit(supervised.resume(), lambda: self.asked.stop)
             if self.asked.stop:
-                raise Interrupted
+                raise Interrupted(self._left())
             progress.seconds["sft"] += supervised.seconds
             self.parts.sync(0)
-            if self.val_tasks:
+            if self.val_tasks and cfg.trainer.test_freq >= 0:
                 progress.held_out["sft"], improved = self._validate("sft")
-        only_at_the_end = cfg.trainer.save_freq < 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
+        only_at_the_end = cfg.trainer.save_freq == 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
         if improved or self.asked.stop or not only_at_the_end:
             self._save()
         if self.asked.stop:
-            raise Interrupted
+            raise Interrupted(self._left())
 
     def _keep_reference(self, resumed: bool) -> None:
         """With a KL term, the weights that RL starts from stay as the reference policy."""
@@ -185,7 +184,7 @@ class Fit:
                 if _due(progress.step, cfg.trainer.save_freq) or ending or improved:
                     self._save()
                 if self.asked.stop:
-                    raise Interrupted
+                    raise Interrupted(self._left())
         if progress.stopped:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
 
@@ -205,12 +204,14 @@ class Fit:
         except EndpointGone as gone:
             self.run.save_trajectories(f"lost-{self.progress.step + 1:06d}", gone.groups)
             self._save()
-            raise EndpointGone(f"{gone}; saved at step {self.progress.step}, the same command goes on") from None
+            at = f"saved at step {self.progress.step}, the same command goes on"
+            raise EndpointGone(f"{gone}; {self._left() or at}") from None
 
     def _finish(self) -> dict[str, Any]:
         cfg, progress = self.cfg, self.progress
         start = time.monotonic()
-        lengths, groups, own = final_evaluation(self.collector, self.val_tasks, self.console)
+        never = cfg.trainer.test_freq < 0
+        lengths, groups, own = ([], [], []) if never else final_evaluation(self.collector, self.val_tasks, self.console)
         row = validation_row(own)
         if own:
             progress.held_out["rl" if self.total else "base"] = accuracy(own).accuracy
@@ -246,12 +247,7 @@ class Fit:
     # ---- helpers ----
 
     def _build_critic(self, actor: Learner) -> Critic:
-        """The critic, with a schedule as long as its updates."""
-        cfg, critic, size = self.cfg, self.cfg.critic, self.cfg.data.train_batch_size
-        policy = cfg.actor_rollout_ref.actor
-        per_step = size // (critic.ppo_mini_batch_size or policy.ppo_mini_batch_size or size)
-        epochs = policy.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
-        return build_critic(cfg, actor, self.total * per_step * epochs, self.console.warn)
+        return build_critic(self.cfg, actor, self.total, self.console.warn)
 
     def _validate(self, phase: str, judged: bool = True) -> tuple[float, bool]:
         """Held-out success now, and whether trainer.best_metric was never better."""
@@ -264,7 +260,10 @@ class Fit:
         return accuracy(groups).accuracy, improved
 
     def _save(self) -> None:
+        """Write a checkpoint, unless trainer.save_freq=-1 says never."""
         cfg, progress = self.cfg, self.progress
+        if cfg.trainer.save_freq < 0:
+            return
         progress.metrics_size = self.run.metrics_size()
         now = time.monotonic()
         progress.seconds["total"] += now - self.began
@@ -282,6 +281,11 @@ class Fit:
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
         checkpoint.prune(self.folder, "sft", 0)
         self._write_fidelity()
+
+    def _left(self) -> str:
+        """What is to be said where nothing is saved."""
+        never = self.cfg.trainer.save_freq < 0
+        return "trainer.save_freq=-1 saves nothing, so the same command starts anew" if never else ""
 
     def _write_fidelity(self) -> None:
         progress = self.progress

@@ -10,6 +10,7 @@ import numpy as np
 
 from recollect.config import Config
 from recollect.data.tasks import TaskStream
+from recollect.resolve import sampling_seed
 from recollect.rollout import Collector, failures, first_failure
 from recollect.train.estimate import earned
 from recollect.types import BadInput, Group, Sampling, Score, Task
@@ -42,7 +43,7 @@ class Gatherer:
         self.cfg, self.stream, self.collector = cfg, stream, collector
         rollout = cfg.actor_rollout_ref.rollout
         limit = cfg.data.max_response_length
-        self.sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, limit, seed=cfg.trainer.seed)
+        self.sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, limit, seed=sampling_seed(cfg))
 
     def gather(self, step: int, position: int) -> Gathered:
         """The groups of a step. ``position`` counts the batches of tasks that earlier steps took."""

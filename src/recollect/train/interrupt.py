@@ -11,7 +11,7 @@ from recollect.console import Console
 
 
 class Interrupted(Exception):
-    """The user asked to stop; everything is saved."""
+    """The user asked to stop; everything is saved, unless the message says otherwise."""
 
 
 class Asked:

@@ -71,6 +71,7 @@ class Learner:
         self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim, self.masters)
         self.total_updates = total_updates
         self.updates = 0
+        self.place: int | None = None  # in the learning rate's schedule; None: it goes on with every update
         self.grad_clip = grad_clip
         self.threads = threads  # CPU threads to compute with; 0: leave them as they are
         self.offload = offload or Offload()
@@ -211,7 +212,8 @@ class Learner:
 
     def step(self) -> dict[str, float]:
         """Apply the accumulated gradients; a non-finite gradient is dropped and reported."""
-        lr = learning_rate(self.optim, self.updates, self.total_updates)
+        place = self.updates if self.place is None else self.place
+        lr = learning_rate(self.optim, place, self.total_updates)
         self.optimizer.set_lr(lr)
         with self.awake():
             wake_optimizer(self.optimizer, self.device)

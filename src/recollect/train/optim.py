@@ -89,11 +89,17 @@ def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple
     return torch.optim.AdamW(params, lr=lr, weight_decay=decay, betas=(betas[0], betas[1]), fused=fused)
 
 
+def warmup_steps(config: Optim, total: int) -> int:
+    """How many of ``total`` steps the learning rate rises."""
+    given = config.lr_warmup_steps
+    return given if given >= 0 else int(config.lr_warmup_steps_ratio * total)
+
+
 def learning_rate(config: Optim, step: int, total: int) -> float:
-    """The learning rate of update ``step`` (from 0) out of ``total``."""
-    warmup = config.lr_warmup_steps or math.ceil(config.lr_warmup_steps_ratio * total)
+    """The learning rate of step ``step`` (from 0) out of ``total``."""
+    warmup = warmup_steps(config, total)
     if step < warmup:
-        return config.lr * (step + 1) / warmup
+        return config.lr * (step + (0 if config.zero_indexed_step else 1)) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup))
     if config.lr_scheduler_type == "constant":
         return config.lr

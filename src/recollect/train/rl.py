@@ -92,7 +92,9 @@ class Reinforce:
             guess = estimate(cfg.algorithm, batch, trajectories, notes, control, made.greedy)
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
+            learner.place = progress.step - cfg.trainer.critic_warmup  # all updates of a step have its learning rate
             if self.critic is not None and notes.values is not None:
+                self.critic.learner.place = progress.step
                 alone = warming and cfg.critic.model.share_actor  # a shared body is the policy, which stays as it is
                 with told(self.show, "critic update", [self.critic.learner], self.critic.passes(batch)):
                     learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=alone)

@@ -62,7 +62,7 @@ def policy_update(
     moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
     rows: list[dict[str, float]] = []
     far = False
-    for members, entries in batch.mini_batches(actor.ppo_mini_batch_size, actor.ppo_epochs, seed):
+    for members, entries in batch.mini_batches(actor.ppo_mini_batch_size, actor.ppo_epochs, seed, actor.shuffle):
         weight = np.zeros(batch.entries, np.float32)
         of_trajectory, of_sequence = batch.trajectories_E[entries], batch.sequences_E[entries]
         weight[entries] = token_weights(actor.loss_agg_mode, of_trajectory, of_sequence, scale)

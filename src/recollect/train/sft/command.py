@@ -46,7 +46,7 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
     conversations = _conversations(cfg, renderer, window)
     _set_steps(cfg, learner, batches)
     _warn_of_rate(cfg, learner, console)
-    run = Run.start(cfg)
+    run = Run.start(cfg, console.say)
     if (done := run.read_json(REPORT)) is not None:
         console.say(f"already done: {run.path / 'model'}")
         return dict(done)

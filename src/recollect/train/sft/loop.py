@@ -66,6 +66,7 @@ class Supervised:
         tokens = cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
         self.budget = Budget(min(tokens, CPU_TOKENS) if learner.device.type == "cpu" else tokens, console.warn)
         self.seconds = 0.0
+        self.saves = True
 
     def fit(self, start: int = 0, stop: Callable[[], bool] = lambda: False) -> int:
         """Train from update ``start`` to the end, or until asked to stop; returns the updates done."""
@@ -139,7 +140,9 @@ class Supervised:
         return row
 
     def save(self, step: int) -> None:
-        """Write a checkpoint of the supervised phase."""
+        """Write a checkpoint of the supervised phase, where checkpoints are wanted."""
+        if not self.saves:
+            return
         folder = self.run.path / "checkpoints"
         state = {"step": step, "metrics_size": self.run.metrics_size()}
         checkpoint.save(folder, f"sft-{step}", self.learner, self.tokenizer, state)
