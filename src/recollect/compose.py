@@ -18,7 +18,9 @@ from recollect.ancestors import Translated, translate
 from recollect.ancestors.translate import refuse_unread
 from recollect.check import checked
 from recollect.config import Config
-from recollect.resolve import canonical, refuse_contradictions, resolve, stale
+from recollect.data.files import MANY, agent_of_rows
+from recollect.resolve import AGENT_NAMES, canonical, refuse_contradictions, resolve, stale
+from recollect.rewards.names import EVERY_QUESTION
 from recollect.types import BadInput
 
 DEFAULT_RECIPE = "needle"
@@ -97,9 +99,30 @@ def composed(
                 raise BadInput(f"{key}={value}: known are {', '.join(choices)}")
             layers.append(_merge(cfg, choices[str(value)], f"{key}={value}"))
     layers.append(_override(cfg, [(key, value) for key, value in settings if key not in variants]))
+    layers.append(_override(cfg, _of_rows({key: value for layer in layers for key, value in layer.settings.items()})))
     made = checked(resolve(_as_object(cfg)))
     refuse_unread([each for layer in layers for each in layer.only_for], made.agent.agent_type)
     return Composed(made, [line for layer in layers for line in layer.lines()])
+
+
+AGENT_KEYS = ("agent.agent_type", "agent.use_agent", "recurrent.enable")
+NAMED_BY_ROWS = "actor_rollout_ref.rollout.agent_name_override"
+
+
+def _of_rows(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What follows from an agent that is named as other systems name theirs, by the data or by its override.
+
+    The data's `agent_name` counts where nothing else names the agent. Where no reward is named, an agent that answers
+    several questions has the one that looks at each.
+    """
+    name, files = given.get(NAMED_BY_ROWS), given.get("data.train_files") or given.get("data.val_files")
+    picked: list[tuple[str, Any]] = []
+    if not name and not any(key in given for key in AGENT_KEYS) and files:
+        name = agent_of_rows(_as_list(files) if isinstance(files, str) else files)
+        picked = [("agent.agent_type", AGENT_NAMES.get(name, name))] if name else []
+    if name in AGENT_NAMES and AGENT_NAMES[name] in MANY and "agent.reward_name" not in given:
+        picked.append(("agent.reward_name", EVERY_QUESTION))
+    return picked
 
 
 def _variants(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:

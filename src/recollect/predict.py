@@ -94,9 +94,7 @@ def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
 
 def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
     limits = cfg.recurrent.memory.config
-    offsets = lambda text: token_offsets(renderer.tokenizer, text)
-    parts = centre_cut(sections(task.context, offsets, limits.chunk_size, limits.split), limits.max_chunks)
-    chunks = [len(renderer.encode(part)) for part in parts]
+    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
     asked = lambda text: len(renderer.prompt([Message("user", text)]))
     update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
     answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
@@ -108,13 +106,19 @@ def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, i
     return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
 
 
+def _read(task: Task, renderer: Renderer, size: int, split: str, most: int) -> list[int]:
+    """Tokens of each section of a document, as it is read."""
+    given = given_chunks(task.context)
+    offsets = lambda text: token_offsets(renderer.tokenizer, text)
+    texts = [task.context] if given is None else given
+    parts = (part for text in texts for part in sections(text, offsets, size, split))
+    return [len(renderer.encode(part)) for part in centre_cut(parts, most)]
+
+
 def _tool_memory(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
     """At most: every conversation takes all of its turns, and shows as much of the memory as it may."""
     limits, said = cfg.memory, cfg.data.max_response_length
-    given = given_chunks(task.context)
-    offsets = lambda text: token_offsets(renderer.tokenizer, text)
-    parts = sections(task.context, offsets, limits.chunk_size, limits.split) if given is None else given
-    chunks = [len(renderer.encode(part)) for part in centre_cut(parts, limits.max_chunks)]
+    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
     questions = len(questions_of(task))
     frame, answer = first_prompts(cfg, renderer, task.question)
     frame -= limits.chunk_size

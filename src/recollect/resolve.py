@@ -24,7 +24,13 @@ FOLLOWERS = {  # a key that takes another's value unless it is given
     "critic.shuffle": "actor_rollout_ref.actor.shuffle",
 }
 SHORT = {"min_reward": "sft.min_reward"}  # short names on a command line
-AGENT_NAMES = {"tool_mem_agent": "tool_memory", "tool_mem_agent_twostage": "tool_memory"}  # names of guides
+AGENT_NAMES = {  # names of other systems
+    "tool_mem_agent": "tool_memory",
+    "tool_mem_agent_twostage": "tool_memory",
+    "mem_agent": "recurrent",
+    "single_turn_agent": "chat",
+    "tool_agent": "hf",
+}
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
 STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and the fixed one
 

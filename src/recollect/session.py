@@ -217,6 +217,12 @@ class Session:
             if length:
                 self.share_read = min(1.0, read / length)
 
+    def parts(self, section: str, size: int, split: str, role: str = "memory") -> list[str]:
+        """A section as it was given; one of more than ``size`` of the role's tokens in several parts."""
+        if len(section.encode()) <= size:  # a token has at least a byte
+            return [section]
+        return [*self.sections(section, size, split, 0, role)] or [section]
+
     def fit(self, messages: Sequence[Message], limit: int, truncation: str, role: str = "agent") -> list[Message]:
         """Messages whose rendered prompt has at most ``limit`` of the role's tokens; the last is cut if it must be."""
         return fitted(messages, self.binding(role).renderer, limit, truncation)

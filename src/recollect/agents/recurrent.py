@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from recollect.agents.prompts import answer_prompt, update_prompt
-from recollect.config import Config
+from recollect.config import Config, MemoryLimits
+from recollect.data.documents import centre_cut
+from recollect.data.given import Sections
 from recollect.data.prompts import cut_text
 from recollect.data.questions import given_chunks, questions_of
 from recollect.session import Session
 from recollect.types import Task
 
 
+def sections_of(task: Task, session: Session, limits: MemoryLimits) -> Iterator[str]:
+    """The document as it is read: its own sections, long ones in parts, or sections of so many tokens."""
+    chunks = given_chunks(task.context)
+    if chunks is not None and isinstance(task.context, Sections):
+        parts = (part for text in chunks for part in session.parts(text, limits.chunk_size, limits.split))
+        return centre_cut(parts, limits.max_chunks)
+    context = task.context if chunks is None else "\n".join(chunks)
+    return session.sections(context, limits.chunk_size, limits.split, limits.max_chunks)
+
+
 async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     """One memory turn per section, then one answer turn that sees the question and the memory only."""
     if len(questions := questions_of(task)) > 1:
         raise ValueError(f"recurrent answers one question; of {len(questions)}, take tool_memory, concat or rag")
-    limits, chunks = cfg.recurrent.memory.config, given_chunks(task.context)
-    context = task.context if chunks is None else "\n".join(chunks)
+    limits = cfg.recurrent.memory.config
     reader, writer = session.binding("memory").renderer, session.binding("qa").renderer
     question = cut_text(task.question, writer, limits.max_prompt_length, cfg.data.truncation)
     shown = question if limits.query_aware else None
     memory = ""
-    for chunk in session.sections(context, limits.chunk_size, limits.split, limits.max_chunks):
+    for chunk in sections_of(task, session, limits):
         prompt = update_prompt(limits.style, limits.layout, shown, chunk.strip(), memory)
         done = await session.generate(prompt, role="memory", max_tokens=limits.max_memorization_length)
         memory = cut_text(done.text.strip(), reader, limits.max_memorization_length, "right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,8 +27,8 @@ async def tool_memory(task: Task, session: Session, cfg: Config) -> str:
     reader = Reader(task, session, cfg)
     then = {0: reader.memory.snapshot()}
     asked = {question.position for question in questions_of(task)}
-    for chunk in chunks_of(task, session, cfg):
-        await reader.read(chunk)
+    for parts in chunks_of(task, session, cfg):
+        await reader.read(parts)
         if reader.chunk in asked:
             then[reader.chunk] = reader.memory.snapshot()
     now = reader.memory.snapshot()
@@ -39,13 +39,15 @@ def _place(question: Question, last: int) -> int:
     return last if question.position is None else min(question.position, last)
 
 
-def chunks_of(task: Task, session: Session, cfg: Config) -> Iterator[str]:
-    """The document as it is read: the chunks it came in, or sections of so many tokens."""
+def chunks_of(task: Task, session: Session, cfg: Config) -> Iterator[list[str]]:
+    """The document as it is read: the chunks it came in, long ones in parts, or sections of so many tokens."""
     limits = cfg.memory
     given = given_chunks(task.context)
     if given is not None:
-        return centre_cut(given, limits.max_chunks)
-    return session.sections(task.context or "", limits.chunk_size, limits.split, limits.max_chunks)
+        chunks = centre_cut(given, limits.max_chunks)
+        return (session.parts(chunk, limits.chunk_size, limits.split) for chunk in chunks)
+    made = session.sections(task.context or "", limits.chunk_size, limits.split, limits.max_chunks)
+    return ([section] for section in made)
 
 
 @dataclass
@@ -71,21 +73,26 @@ class Reader:
         self.embedder = find
         self.source = Finder(find) if self.limits.search_in == "source" else None
 
-    async def read(self, chunk: str) -> None:
-        """The next chunk: the model edits the memory until a turn has no call. No question is shown."""
+    async def read(self, parts: Sequence[str]) -> None:
+        """The next chunk, in one conversation for each of its parts."""
         self.chunk += 1
+        for i, part in enumerate(parts):
+            await self._read(part, f"chunk-{self.chunk}" + (f".{i + 1}" if i else ""))
+        if self.source is not None:
+            self.source.add("".join(parts))
+
+    async def _read(self, text: str, name: str) -> None:
+        """A text: the model edits the memory until a turn has no call. No question is shown."""
         before = state(self.memory)
         desk = Desk(self.memory, self.chunk, held=self.held)
-        prompt = read_prompt(self.limits.style, chunk.strip(), self._shown(self.memory, "memory"))
-        branch = self.session.branch(f"chunk-{self.chunk}")
+        prompt = read_prompt(self.limits.style, text.strip(), self._shown(self.memory, "memory"))
+        branch = self.session.branch(name)
         try:
             await self._converse(Talk(branch, desk, "memory", prompt))
         finally:
             desk.settle(before)
             branch.trajectory.events += desk.events
             self.session.join(branch)
-        if self.source is not None:
-            self.source.add(chunk)
         self.session.note(_difference(before, state(self.memory)))
 
     async def answer(self, question: Question, branch: Session, memory: Memory) -> str:

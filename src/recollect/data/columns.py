@@ -12,7 +12,7 @@ from typing import Any
 from recollect.types import BadInput
 
 QUESTION, ANSWER = "question", "answer"  # the defaults of data.prompt_key and data.answer_key
-QUESTION_NAMES = ("question", "prompt", "instruction", "problem", "messages")
+QUESTION_NAMES = ("question", "prompt", "instruction", "problem", "messages", "input", "query")
 ANSWER_NAMES = ("answer", "answers", "golden_answers")
 
 
@@ -23,6 +23,21 @@ def question_of(row: Mapping[str, Any], key: str) -> str | None:
         asked = [m["content"] for m in messages_of(row, key) if m["role"] == "user"]
         value = asked[-1] if asked else None
     return value if isinstance(value, str) and value.strip() else None
+
+
+def question_list(row: Mapping[str, Any], key: str) -> list[Any] | None:
+    """The questions of a prompt that holds a list of them, as the two-stage system's rows do; None for any other.
+
+    Such a prompt is a list of texts, or messages of which the user's last has a list of texts as its content.
+    """
+    value = _prompt(row, key)
+    if _is_list(value) and value and all(isinstance(m, Mapping) for m in value):
+        value = next((m for m in reversed(value) if m.get("role", "user") == "user"), None)
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    if not _is_list(value) or not value or not all(item is None or isinstance(item, str) for item in value):
+        return None
+    return list(value)
 
 
 def messages_of(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
@@ -38,17 +53,29 @@ def messages_of(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
 
 def accepted_answers(row: Mapping[str, Any], key: str, place: str) -> list[str]:
     """The answers that count as right, without blank ones."""
+    return texts_of(truth_of(row, key), place)
+
+
+def truth_of(row: Mapping[str, Any], key: str) -> Any:
+    """What a row holds as its answer, as it stands there; None where there is nothing."""
     truth: Any = next((row[k] for k in (ANSWER_NAMES if key == ANSWER else (key,)) if row.get(k) is not None), None)
     if truth is None and key == ANSWER and isinstance(row.get("reward_model"), Mapping):
         truth = row["reward_model"].get("ground_truth")
+    return truth
+
+
+def texts_of(truth: Any, place: str) -> list[str]:
+    """Accepted answers from a text, a number, a list of them, or an object that has them under target or text."""
     if isinstance(truth, Mapping):
-        if "target" not in truth:
+        name = next((n for n in ("target", "text") if n in truth), None)
+        if name is None:
             raise BadInput(
                 f"{place}: the accepted answer is an object with {', '.join(truth)}; expected text or a list"
             )
-        truth = truth["target"]
-    answers = list(truth) if _is_list(truth) else [truth]
-    return [str(a) for a in answers if a is not None and str(a).strip()]
+        truth = truth[name]
+    if _is_list(truth):
+        return [text for item in truth for text in texts_of(item, place)]
+    return [] if truth is None or not str(truth).strip() else [str(truth)]
 
 
 def prompt_names(key: str) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.data.columns import accepted_answers, prompt_names, question_of
+from recollect.data.given import SECTIONS, checked_texts, sections_given
 from recollect.data.paragraphs import streamed
-from recollect.data.questions import check_questions, given_chunks
+from recollect.data.questions import check_questions, with_questions
 from recollect.media import refuse_media
 from recollect.rewards import needs_answers
+from recollect.rewards.names import scores_one_answer
 from recollect.types import BadInput, Task
 
 MANY = ("tool_memory", "concat", "rag")  # agents that answer several questions about a document, and take chunks
@@ -92,7 +94,19 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for batch in file.iter_batches(batch_size=256):
         for row in batch.to_pylist():
             number += 1
-            yield f"{path}, row {number}", row
+            yield f"{path}, row {number}", {name: _decoded(value) for name, value in row.items()}
+
+
+def _decoded(value: Any) -> Any:
+    """A value in which bytes are text, as far as they are UTF-8: some writers store texts as bytes."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, dict):
+        return {name: _decoded(inner) for name, inner in value.items()}
+    return [_decoded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -123,39 +137,35 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 
 
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
-    """A task from a data row. MemAgent's columns (prompt messages, reward_model.ground_truth) are understood too."""
-    data, several = cfg.data, row.get("questions") is not None
+    """A task from a data row. The columns of MemAgent and of the two-stage system are understood too."""
+    data = cfg.data
     refuse_media(row, [*prompt_names(data.prompt_key), data.context_key], place)
-    need_answers = needs_answers(cfg.agent.reward_name)  # a reward of the user's own may not need one
-    question: str | None
-    answers: list[str] = []
-    if several:
+    row = with_questions(row, data.prompt_key, data.answer_key, place)
+    question, answers = _asked(row, place, cfg)
+    context = _document(row, place, cfg)
+    fields = {k: v for k, v in row.items() if k not in (data.context_key, SECTIONS, "paragraph_ids")}
+    source = str(row.get("data_source") or row.get("source") or "default")
+    accepted = tuple(map(sound, answers))
+    return Task(str(row.get("id", index)), sound(question), context, accepted, source, fields, place)
+
+
+def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[str]]:
+    """The question and its accepted answers; of several questions the first."""
+    data, need_answers = cfg.data, needs_answers(cfg.agent.reward_name)  # a reward of the user's own may not need one
+    if row.get("questions") is not None:
         question, answers = check_questions(row["questions"], place, need_answers)
-        if cfg.agent.agent_type not in MANY and len(row["questions"]) > 1:
-            raise BadInput(f"{place}: several `questions` are for agent.agent_type={', '.join(MANY)}")
-    else:
-        question = _question(row, data.prompt_key, place)
-    if question is None:
+        if len(row["questions"]) > 1:
+            _check_several(place, cfg)
+        return question, answers
+    asked = _question(row, data.prompt_key, place)
+    if asked is None:
         raise BadInput(
             f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
         )
-    context = row.get(data.context_key)
-    if context is None:
-        context = streamed(row, place)
-    if cfg.agent.agent_type in READERS and not _readable(context, cfg.agent.agent_type):
-        problem = "an empty document" if data.context_key in row else "no document"
-        if context is not None and not isinstance(context, str):
-            problem = f"not text but a {type(context).__name__}"
-        raise BadInput(f"{place}: {problem} under data.context_key={data.context_key}; it has {', '.join(row)}")
-    if not several:
-        answers = accepted_answers(row, data.answer_key, place)
+    answers = accepted_answers(row, data.answer_key, place)
     if not answers and need_answers:
         raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
-    fields = {k: v for k, v in row.items() if k not in (data.context_key, "paragraph_ids")}
-    source = str(row.get("data_source") or row.get("source") or "default")
-    text = sound(context) if isinstance(context, str) else context
-    accepted = tuple(map(sound, answers))
-    return Task(str(row.get("id", index)), sound(question), text, accepted, source, fields, place)
+    return asked, answers
 
 
 def _question(row: Mapping[str, Any], key: str, place: str) -> str | None:
@@ -165,14 +175,41 @@ def _question(row: Mapping[str, Any], key: str, place: str) -> str | None:
         raise BadInput(f"{place}: {error}") from None
 
 
-def _readable(context: Any, agent: str) -> bool:
-    """True for a document that an agent can read: text, or for one that takes them, chunks or sessions."""
+def _check_several(place: str, cfg: Config) -> None:
+    """Refuse an agent that answers one question, and a reward that would look at the first answer alone."""
+    if cfg.agent.agent_type not in MANY:
+        raise BadInput(f"{place}: several `questions` are for agent.agent_type={', '.join(MANY)}")
+    if scores_one_answer(cfg.agent.reward_name):
+        raise BadInput(
+            f"{place}: several `questions`, and agent.reward_name={cfg.agent.reward_name} scores one answer; set "
+            f"agent.reward_name=memory_qa memory.scores=[{cfg.agent.reward_name.strip('[]')}]"
+        )
+
+
+def _document(row: Mapping[str, Any], place: str, cfg: Config) -> Any:
+    """The document of a row: its own sections, text, or something that streams it."""
+    key, agent = cfg.data.context_key, cfg.agent.agent_type
+    context: Any = sections_given(row, place)
+    if context is None:
+        context = row.get(key)
+    if context is None:
+        context = streamed(row, place)
+    if agent in READERS and not _readable(context, f"{place}: data.context_key={key}"):
+        problem = "an empty document" if key in row or SECTIONS in row else "no document"
+        if context is not None and not isinstance(context, str | list):
+            problem = f"not text but a {type(context).__name__}"
+        raise BadInput(f"{place}: {problem} under data.context_key={key}; it has {', '.join(row)}")
+    return sound(context) if isinstance(context, str) else context
+
+
+def _readable(context: Any, where: str) -> bool:
+    """True for a document that an agent can read: text, something that streams it, sections or sessions."""
     if isinstance(context, str):
         return bool(context.strip())
     if hasattr(context, "pieces"):
         return True
-    chunks = given_chunks(context) if agent in MANY else None
-    return chunks is not None and any(text.strip() for text in chunks)
+    texts = checked_texts(context, where)
+    return texts is not None and any(text.strip() for text in texts)
 
 
 def sound(text: str) -> str:
@@ -182,6 +219,16 @@ def sound(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def agent_of_rows(paths: Sequence[str]) -> str | None:
+    """The agent that the first row of some files names under ``agent_name``; None where there is none to read."""
+    try:
+        _, row = next(iter(read_rows(expand(paths)[0])))
+    except (BadInput, OSError, StopIteration):
+        return None  # what is wrong with the files is said when they are read
+    name = row.get("agent_name")
+    return name if isinstance(name, str) and name.strip() else None
 
 
 def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:

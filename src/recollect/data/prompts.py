@@ -127,8 +127,14 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) 
     )
 
 
+def token_counter(cfg: Config) -> Callable[[str], int]:
+    """A function that counts the policy's tokens of a text."""
+    renderer = _renderer(cfg)
+    return lambda text: len(renderer.encode(text))
+
+
 def _renderer(cfg: Config) -> Renderer:
-    """The policy's own tokens, which only this limit needs before the model is loaded."""
+    """The policy's own tokens, which only limits on the data need before the model is loaded."""
     from recollect.models.load import load_tokenizer
 
     return Renderer(load_tokenizer(cfg.actor_rollout_ref.model.path, cfg.agent.template))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.data.columns import ANSWER, accepted_answers
+from recollect.data.columns import ANSWER, accepted_answers, question_list, texts_of, truth_of
 from recollect.types import BadInput, Task
 
 DATES = ("date", "date_time", "timestamp", "time")
@@ -66,6 +66,24 @@ def check_questions(rows: Any, place: str, need_answers: bool) -> tuple[str, lis
         if need_answers and not question.answers:
             raise BadInput(f"{place}, question {i}: no accepted answer under `answer`")
     return made[0].text, list(made[0].answers)
+
+
+def with_questions(row: Mapping[str, Any], prompt_key: str, answer_key: str, place: str) -> Mapping[str, Any]:
+    """A row whose prompt is a list of questions, with those and their answers under ``questions``; others as they are.
+
+    The answers are in the order of the questions; of a single question all of them are accepted.
+    """
+    asked = None if row.get("questions") is not None else question_list(row, prompt_key)
+    if asked is None:
+        return row
+    truth = truth_of(row, answer_key)
+    given = [truth] if len(asked) == 1 else truth
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        given = [None] * len(asked) if truth is None else [truth]
+    if len(given) != len(asked):
+        raise BadInput(f"{place}: {len(asked)} questions, and answers to {len(given)}; each question needs its own")
+    pairs = zip(asked, given, strict=True)
+    return {**row, "questions": [{"question": q, "answer": texts_of(a, place)} for q, a in pairs]}
 
 
 def given_chunks(context: Any) -> Iterator[str] | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from recollect.config import Config
 from recollect.data.files import load_tasks, tasks_of
+from recollect.data.given import agents_named, recut
 from recollect.data.made_up import has_lengths, made_up
 from recollect.data.origins import completed
-from recollect.data.prompts import within_limits
+from recollect.data.prompts import token_counter, within_limits
 from recollect.data.seeds import create_rl_dataset, holds_trajectories
-from recollect.resolve import task_seed
+from recollect.resolve import AGENT_NAMES, task_seed
 from recollect.types import BadInput, Task
 
 MADE_UP_TASKS = 256  # validation tasks of families without lengths
@@ -50,6 +51,8 @@ class TaskStream:
         self.cfg = cfg
         rows = training_tasks(cfg, say) if cfg.data.train_files else []
         self.rows = within_limits(rows, cfg, True, say)
+        for line in about_rows(self.rows, cfg):
+            say(line)
         if cfg.agent.agent_type == "chat" and any(task.context for task in rows):
             say(f"the agent chat asks the question alone; data.context_key={cfg.data.context_key} is not read")
         if cfg.data.train_files and len(self.rows) < cfg.data.train_batch_size:
@@ -78,6 +81,23 @@ class TaskStream:
         if self.cfg.data.shuffle:
             random.Random(f"epoch:{seed}:{epoch}").shuffle(order)
         return [self.rows[i] for i in order[place * size : (place + 1) * size]]
+
+
+def about_rows(tasks: Sequence[Task], cfg: Config) -> Iterator[str]:
+    """What is said about rows that name an agent, and about given sections that are cut; several agents are refused."""
+    override, kind = cfg.actor_rollout_ref.rollout.agent_name_override, cfg.agent.agent_type
+    named = {name: AGENT_NAMES.get(name, name) for name in agents_named(tasks)}
+    if kind in named.values() and len(set(named.values())) > 1 and not override:
+        raise BadInput(
+            f"the rows name several agents under agent_name ({', '.join(named)}), and a run has one; choose it with "
+            "actor_rollout_ref.rollout.agent_name_override"
+        )
+    for name, agent in named.items():
+        how = "is" if agent == kind else "is overridden by"
+        if name != kind:
+            yield f"agent_name={name} of the data {how} the agent {kind}"
+    if said := recut(tasks, cfg, lambda: token_counter(cfg)):
+        yield said
 
 
 def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[Task]:

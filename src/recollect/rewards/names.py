@@ -32,6 +32,7 @@ _TERM = re.compile(
     rf"(?:(?P<before>{_NUMBER})\s*\*\s*)?(?P<name>[^*()\[\],]+?)\s*"
     rf"(?:\((?P<options>[^()]*)\))?\s*(?:\*\s*(?P<after>{_NUMBER}))?"
 )
+EVERY_QUESTION = "memory_qa"  # the reward of tasks with several questions
 _LEVELS: tuple[Level, ...] = ("trajectory", "group", "batch")
 
 
@@ -126,6 +127,11 @@ def needs_answers(text: str) -> bool:
     """Whether a reward that comes with recollect needs an accepted answer in every data row."""
     named = [REWARDS.get(term.name) for term in parse(text)]
     return any(f is not None and marks_of(f).gold for f in named)
+
+
+def scores_one_answer(text: str) -> bool:
+    """Whether a reward compares one answer with the accepted ones, and none of its parts looks at every question."""
+    return needs_answers(text) and EVERY_QUESTION not in [term.name for term in parse(text)]
 
 
 class Weighted:
