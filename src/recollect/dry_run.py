@@ -21,6 +21,7 @@ from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
 from recollect.models.load import context_window, load_config, load_tokenizer, model_path
+from recollect.models.runs import pin_models, problem
 from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
@@ -42,6 +43,7 @@ ROLES = {**dict.fromkeys(("chat", *TOOL_AGENTS), ONE_ROLE), **AGENT_ROLES}
 def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     """Check files, model, names and the run directory; print and return what a step takes. Raises BadInput."""
     cfg = deepcopy(cfg)
+    pin_models(cfg, console.say)
     pick_device(cfg.trainer.device)
     _names(cfg)
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
@@ -113,8 +115,8 @@ def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
     """The tokenizer's renderer, once configuration, weights, tokenizer and window are known to be fine."""
     path = cfg.actor_rollout_ref.model.path
     folder = None if path in SCRATCH else Path(model_path(path))
-    if folder and folder.is_dir() and not any(p.suffix in (".safetensors", ".bin") for p in folder.iterdir()):
-        raise BadInput(f"{path} holds no weights (*.safetensors)")
+    if folder and folder.is_dir() and (wrong := problem(folder)):
+        raise BadInput(f"{path} is not a whole model: {wrong}")
     renderer = Renderer(load_tokenizer(path, cfg.agent.template))
     question = max((t.question for t in tasks), key=len, default="")
     check_window(cfg, renderer, context_window(load_config(path)), question)

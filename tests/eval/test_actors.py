@@ -14,8 +14,8 @@ from recollect.console import Console
 from recollect.eval.actors import named
 from recollect.eval.command import answer_question, run_evaluation
 from recollect.eval.items import fingerprint
+from recollect.models.runs import find_checkpoint
 from recollect.train.cast import Casting
-from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 from tests.policies.outside import Outside, running
 from tests.train.test_roles import answers

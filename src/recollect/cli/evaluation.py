@@ -151,6 +151,6 @@ def export(
     recollect export runs/recollect/needle --out model --dtype bfloat16
     """
     from recollect.models.export import export_model
-    from recollect.train.checkpoint import find_checkpoint
+    from recollect.models.runs import find_checkpoint
 
     print(export_model(find_checkpoint(checkpoint)[0], out, dtype))

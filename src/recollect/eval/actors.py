@@ -9,9 +9,9 @@ from typing import Any
 
 from recollect.compose import compose
 from recollect.config import Config
+from recollect.models.runs import find_checkpoint
 from recollect.roles import roles_of
 from recollect.train.cast import URLS, Cast, acting_roles
-from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 
 

@@ -27,12 +27,12 @@ from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
 from recollect.folders import refuse_unwritable
 from recollect.models.load import context_window
+from recollect.models.runs import find_checkpoint
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import write_atomic
 from recollect.train.cast import acting_roles
-from recollect.train.checkpoint import find_checkpoint
 from recollect.train.setup import build_learner
 from recollect.train.sft.measure import conversation_scores, per_token
 from recollect.train.sft.read import holds_conversations, read_samples

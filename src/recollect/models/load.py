@@ -9,16 +9,19 @@ from typing import Any
 from recollect.chat import use_template
 from recollect.models.kinds import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
+from recollect.models.runs import EMBEDDED, find_checkpoint
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
 from recollect.types import BadInput
 
-EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
-
 
 def model_path(path: str) -> str:
-    """The folder or hub name behind a model path; ``tiny`` is the embedded model. It may hold a LoRA adapter."""
+    """The folder or hub name behind a model path; ``tiny`` is the embedded model. It may hold a LoRA adapter.
+
+    Of a run it is the newest checkpoint.
+    """
     if path == EMBEDDED:
         return str(TINY)
+    path = find_checkpoint(path)[0]
     folder = Path(path).expanduser()
     if folder.exists():
         if folder.is_dir() and adapter_base(path):
@@ -41,6 +44,7 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
 
     if path in SCRATCH:
         return use_template(build_tokenizer(SCRATCH[path].tools), template)
+    path = find_checkpoint(path)[0]
     base = adapter_base(path)
     if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
         return load_tokenizer(base, template)
@@ -78,6 +82,7 @@ def load_config(path: str) -> Any:
 
     if path in SCRATCH:
         return scratch_config(path)
+    path = find_checkpoint(path)[0]
     base = adapter_base(path)
     if base is not None:
         return load_config(base)
@@ -99,6 +104,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
 
     from recollect.models.attention import register
 
+    path = find_checkpoint(path)[0]
     base = adapter_base(path)
     try:
         if base is not None:

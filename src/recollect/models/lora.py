@@ -189,6 +189,7 @@ def adapter_base(folder: str) -> str | None:
 
 
 def merge_adapter(model: Any, folder: str) -> Any:
-    """The plain model that a base model and the adapter in a folder make together."""
+    """The plain model that a base model and the adapter in a folder make together; all of it can be trained."""
     peft = _peft()
-    return peft.PeftModel.from_pretrained(model, str(Path(folder).expanduser())).merge_and_unload()
+    merged = peft.PeftModel.from_pretrained(model, str(Path(folder).expanduser())).merge_and_unload()
+    return merged.requires_grad_(True)

@@ -7,13 +7,13 @@ from typing import Any
 
 from recollect.console import Console
 from recollect.eval.evaluate import by_source, val_sampling
+from recollect.models.runs import find_checkpoint
 from recollect.pipeline.plan import Plan
 from recollect.pipeline.tasks import test_tasks
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.train.cast import acting_roles
-from recollect.train.checkpoint import find_checkpoint
 
 
 def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, dict[str, float]]:

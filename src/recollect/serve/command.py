@@ -12,9 +12,9 @@ from typing import Any
 
 from recollect.console import Console
 from recollect.eval.actors import config_of
+from recollect.models.runs import find_checkpoint
 from recollect.serve.server import Limits, Server
 from recollect.train.cast import Casting
-from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 
 KEY = "RECOLLECT_SERVE_KEY"  # the environment variable with the key that clients must show
@@ -37,7 +37,7 @@ def serve(
     server = Server(found.engine, found.renderer, checkpoint, limits, "" if child else key)
     where = f"[{host}]" if ":" in host else host
     url = f"http://{where}:{sock.getsockname()[1]}/v1"
-    asyncio.run(_answer(server, sock, url, child, console))
+    asyncio.run(_answer(server, sock, url, child, console, "" if path == checkpoint else f" ({path})"))
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -52,7 +52,7 @@ def listening(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def _answer(server: Server, sock: socket.socket, url: str, child: bool, console: Console) -> None:
+async def _answer(server: Server, sock: socket.socket, url: str, child: bool, console: Console, what: str) -> None:
     import uvicorn
 
     options = {"log_level": "warning", "access_log": False, "lifespan": "off", "timeout_graceful_shutdown": 5}
@@ -64,7 +64,7 @@ async def _answer(server: Server, sock: socket.socket, url: str, child: bool, co
         print(json.dumps({"url": url, "model": server.name}), flush=True)
         threading.Thread(target=_until_input_ends, args=(http,), daemon=True).start()
     else:
-        console.say(f"serving {server.name} at {url} (Ctrl-C stops)")
+        console.say(f"serving {server.name}{what} at {url} (Ctrl-C stops)")
     await serving
 
 

@@ -18,10 +18,10 @@ from omegaconf import OmegaConf
 from recollect.compose import compose, read_recipe
 from recollect.config import Config
 from recollect.models.load import load_config
+from recollect.models.runs import find_checkpoint
 from recollect.models.tiny import SCRATCH
 from recollect.roles import KINDS, roles_of
 from recollect.run import Run
-from recollect.train.checkpoint import find_checkpoint
 from recollect.types import BadInput
 
 KEYS = ("name", "role", "steps", "start", "others", "settings")

@@ -15,6 +15,7 @@ from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
 from recollect.folders import refuse_unwritable
 from recollect.models.load import load_model
+from recollect.models.runs import find_checkpoint, pin_models
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.rewards.start import check_reward
 from recollect.roles import bindings as bound_roles
@@ -24,7 +25,6 @@ from recollect.stages.plan import Plan, Stage, bindings
 from recollect.stages.report import write_report
 from recollect.train import checkpoint
 from recollect.train.cast import weights_hash
-from recollect.train.checkpoint import find_checkpoint
 from recollect.train.device import pick_device, pick_dtype
 from recollect.train.fit import Fit
 from recollect.types import BadInput
@@ -100,6 +100,7 @@ class Work:
 
     def _do(self, cfg: Config) -> dict[str, Any]:
         """The report of a run, once it is done; its seconds count, whichever command spent them."""
+        pin_models(cfg, self.console.say)
         report = _finished(cfg) or Fit(cfg, self.console).fit()
         self.seconds += report["seconds"]["total"]
         return report

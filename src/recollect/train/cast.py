@@ -16,12 +16,12 @@ import torch
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.models.load import load_model, load_tokenizer
+from recollect.models.runs import find_checkpoint
 from recollect.policies.endpoint import Endpoint, Patience
 from recollect.policies.engine import Engine, make_engine
 from recollect.roles import Bound, bindings
 from recollect.serve.child import Served
 from recollect.session import Binding
-from recollect.train.checkpoint import find_checkpoint
 from recollect.train.device import pick_device, pick_dtype, thread_counts
 from recollect.train.setup import check_window, starting_model
 

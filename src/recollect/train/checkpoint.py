@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +18,12 @@ from typing import Any
 
 import torch
 
-from recollect.models.load import EMBEDDED
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy
+from recollect.models.runs import names
 from recollect.run import remove_tree
 from recollect.train.critic import Critic
 from recollect.train.learner import Learner
 from recollect.train.weights import read_weights, write_weights
-from recollect.types import BadInput
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
@@ -77,28 +75,6 @@ def _replace(temporary: Path, final: Path) -> None:
     remove_tree(final)
     os.replace(temporary, final)
     _sync(final.parent)
-
-
-def names(folder: Path, kind: str) -> list[str]:
-    """Checkpoints of one kind (``step`` or ``sft``), oldest first."""
-    pattern = re.compile(rf"{kind}-(\d+)$")
-    found = [(int(m.group(1)), p.name) for p in folder.glob(f"{kind}-*") if (m := pattern.match(p.name))]
-    return [name for _, name in sorted(found)]
-
-
-def find_checkpoint(name: str) -> tuple[str, Path | None]:
-    """The model folder behind a name (of a run: its newest checkpoint), and the run that it belongs to, if any."""
-    path = Path(name).expanduser()
-    if name == EMBEDDED:
-        return name, None
-    if (path / "checkpoints").is_dir():
-        found = names(path / "checkpoints", "step")
-        if not found:
-            raise BadInput(f"{name} is a run without a checkpoint yet")
-        return str(path / "checkpoints" / found[-1]), path
-    if path.is_dir() and path.parent.name == "checkpoints" and (path.parent.parent / "config.yaml").is_file():
-        return str(path), path.parent.parent
-    return name, None
 
 
 def prune(folder: Path, kind: str, keep: int | None, spare: tuple[str, ...] = ()) -> None:

@@ -13,6 +13,7 @@ from recollect.data.tasks import TaskStream, held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
+from recollect.models.runs import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
@@ -44,6 +45,7 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
+        pin_models(cfg, console.say)
         trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
         self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None

@@ -20,7 +20,7 @@ def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
     """The configuration: that of the policy's run, if it is one, with the domain's agent and the given settings."""
     from recollect.compose import compose
     from recollect.eval.actors import config_of
-    from recollect.train.checkpoint import find_checkpoint
+    from recollect.models.runs import find_checkpoint
 
     own = [f"agent.agent_type={domain}", "recurrent.enable=null", f"data.made_up={domain}"]
     own += ["agent.reward_name=trajectory", "agent.tool_parser=line"]
@@ -31,8 +31,8 @@ def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
 @contextmanager
 def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -> Iterator[dict[str, Binding]]:
     """The roles, bound to those who play them; connections are closed on the way out."""
+    from recollect.models.runs import find_checkpoint
     from recollect.train.cast import acting_roles
-    from recollect.train.checkpoint import find_checkpoint
 
     named = {role: name for role, name in (("*", policy), ("user", user)) if name is not None}
     scripted = {role: _expert(cfg) for role, name in named.items() if name == EXPERT}

@@ -14,6 +14,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
 from recollect.models.export import write_model
 from recollect.models.load import context_window
+from recollect.models.runs import pin_models
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.run import Run
@@ -37,6 +38,7 @@ LARGE = 50_000_000  # parameters from which the learning rate of the embedded mo
 def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[str, Any]:
     """Train, write the folder ``model``, and say how well it does; returns the report."""
     settle(cfg, tool)
+    pin_models(cfg, console.say)
     trackers_of(cfg.trainer.logger, console.warn)
     if tasks := _tasks(cfg):
         check_reward(cfg, tasks, console.say)

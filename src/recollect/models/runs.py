@@ -1,0 +1,129 @@
+"""Runs in the place of models: which checkpoint is meant, and whether it is whole. Nothing is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from recollect.config import Config
+from recollect.models.tiny import SCRATCH
+from recollect.types import BadInput
+
+EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
+CHECKPOINTS, EXPORTED = "checkpoints", "model"  # folders of a run: what it saved on the way, and what `sft` leaves
+KINDS = ("step", "sft")  # of checkpoints: those of RL go before those of the warm start
+WEIGHTS = (".safetensors", ".bin")
+
+
+def names(folder: Path, kind: str) -> list[str]:
+    """Checkpoints of one kind (``step`` or ``sft``), oldest first."""
+    pattern = re.compile(rf"{kind}-(\d+)$")
+    found = [(int(m.group(1)), p.name) for p in folder.glob(f"{kind}-*") if (m := pattern.match(p.name))]
+    return [name for _, name in sorted(found)]
+
+
+def find_checkpoint(name: str) -> tuple[str, Path | None]:
+    """The model folder behind a name (of a run: its newest checkpoint), and the run that it belongs to, if any."""
+    path = Path(name).expanduser()
+    if name == EMBEDDED or name in SCRATCH or not path.is_dir():
+        return name, None
+    if path.name == CHECKPOINTS and (path.parent / "config.yaml").is_file():
+        path = path.parent
+    if path.parent.name == CHECKPOINTS and (path.parent.parent / "config.yaml").is_file():
+        if wrong := problem(path):
+            raise BadInput(f"{name} is not a whole checkpoint: {wrong}")
+        return str(path), path.parent.parent
+    if _is_model(path):
+        return name, None
+    if (path / CHECKPOINTS).is_dir() or (path / EXPORTED).is_dir():
+        return str(_newest(path, name)), path
+    if inside := sorted(p.parent.name for p in path.glob("*/config.yaml")):
+        raise BadInput(f"{name} holds several runs; name one of them: {', '.join(inside)}")
+    if (path / "config.yaml").is_file():
+        raise BadInput(f"{name} is a run without a checkpoint yet")
+    return name, None
+
+
+def _newest(run: Path, name: str) -> Path:
+    """The newest whole checkpoint of a run, or the model that supervised training left."""
+    folder, wrong = run / CHECKPOINTS, ""
+    kept = [folder / found for kind in KINDS for found in reversed(names(folder, kind))]
+    exported = [run / EXPORTED] if (run / EXPORTED).is_dir() else []
+    steps = [path for path in kept if path.name.startswith(KINDS[0])]
+    for path in [*steps, *exported, *(path for path in kept if path not in steps)]:
+        if not (found := problem(path)):
+            return path
+        wrong = wrong or f"{path.name} is not whole: {found}"
+    raise BadInput(f"{name} is a run without a checkpoint " + (f"that can be read ({wrong})" if wrong else "yet"))
+
+
+def problem(folder: Path) -> str:
+    """What a model folder lacks; empty for one that is whole."""
+    if not _is_model(folder):
+        return "it has no config.json"
+    for index in folder.glob("*.index.json"):
+        try:
+            shards = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, AttributeError):
+            return f"{index.name} is damaged"
+        if missing := sorted(shard for shard in shards if not (folder / shard).is_file()):
+            return f"{missing[0]} is missing"
+    weights = [path for path in folder.iterdir() if path.suffix in WEIGHTS]
+    if not weights:
+        return "it holds no weights"
+    return next((f"{path.name} is cut off" for path in weights if _cut_off(path)), "")
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
+def _cut_off(path: Path) -> bool:
+    """True for a file of weights that ends before its last tensor does."""
+    size = path.stat().st_size
+    if path.suffix != ".safetensors":
+        return size == 0
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 + length:
+            return True
+        try:
+            tensors = json.loads(file.read(length))
+        except ValueError:
+            return True
+    ends = [entry["data_offsets"][1] for name, entry in tensors.items() if name != "__metadata__"]
+    return size < 8 + length + max(ends, default=0)
+
+
+def pin_models(cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
+    """Put the checkpoint that is meant in the place of every run that the settings name, and say which it is.
+
+    What a run starts from is then the same when it is resumed, whatever the other run does meanwhile.
+    """
+    for key, found in [*_models(cfg), *_roles(cfg)]:
+        say(f"{key} is {found}")
+
+
+def _models(cfg: Config) -> Iterator[tuple[str, str]]:
+    model, critic = cfg.actor_rollout_ref.model, cfg.critic.model
+    given = model.path
+    model.path = find_checkpoint(given)[0]
+    if cfg.agent.model_name_or_path == given:
+        cfg.agent.model_name_or_path = model.path
+    if model.path != given:
+        yield f"actor_rollout_ref.model.path={given}", model.path
+    if critic.path:
+        own, critic.path = critic.path, find_checkpoint(str(critic.path))[0]
+        if critic.path != own and own != given:
+            yield f"critic.model.path={own}", critic.path
+
+
+def _roles(cfg: Config) -> Iterator[tuple[str, str]]:
+    for role, text in list(cfg.roles.items()):
+        kind, _, where = text.partition(":")
+        if kind not in ("frozen", "serve") or (found := find_checkpoint(where)[0]) == where:
+            continue
+        cfg.roles[role] = f"{kind}:{found}"
+        yield f"roles.{role}={text}", found
