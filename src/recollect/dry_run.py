@@ -28,6 +28,7 @@ from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint
 from recollect.predict import Need, Tokens, memory, tokens
 from recollect.retrieval.corpus import MADE_UP, files_of
+from recollect.retrieval.needed import check_embedding
 from recollect.rewards.start import check_reward
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
@@ -55,6 +56,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _resume(cfg)
     _packages(cfg)
     _searched(cfg)
+    check_embedding(cfg)
     _fixed(cfg)
     tasks = [*stream.take(0), *stream.rows]
     check_reward(cfg, [*tasks, *val], console.say)
@@ -191,9 +193,9 @@ def _plays(cfg: Config, role: str) -> tuple[str, str]:
     own = "sampled by the engine of this process"
     bound = bindings(cfg).get(role)
     if bound is None or bound.kind == "trainable":
-        return cfg.actor_rollout_ref.model.path, f"{own}, trained with {cfg.algorithm.adv_estimator}"
-    how = {"frozen": f"{own}, not trained", "endpoint": "an outside server, not trained"}
-    return bound.where, how.get(bound.kind, "a server that recollect starts, not trained")
+        return cfg.actor_rollout_ref.model.path, f"TRAINABLE: {own}, trained with {cfg.algorithm.adv_estimator}"
+    how = {"frozen": own, "endpoint": "an outside server"}
+    return bound.where, f"FIXED: {how.get(bound.kind, 'a server that recollect starts')}, not trained"
 
 
 def _fixed(cfg: Config) -> None:

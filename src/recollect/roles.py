@@ -69,6 +69,17 @@ def roles_of(cfg: Config) -> tuple[str, ...] | None:
     return None if ":" in kind else AGENT_ROLES.get(kind, ONE_ROLE)
 
 
+def who_plays(cfg: Config) -> list[str]:
+    """A line for each role: whether the model that plays it is trained, and which one it is."""
+    found, lines = bindings(cfg), []
+    for role in dict.fromkeys([*(roles_of(cfg) or ("every other role",)), *found]):
+        bound = found.get(role, Bound("trainable"))
+        fixed = bound.kind != "trainable"
+        model = bound.where if fixed else cfg.actor_rollout_ref.model.path
+        lines.append(f"{role}: using {'FIXED' if fixed else 'TRAINABLE'} model {model}")
+    return lines
+
+
 def problems(cfg: Config) -> Iterator[str]:
     """What is wrong with the bindings."""
     known = roles_of(cfg)

@@ -19,6 +19,7 @@ from recollect.domains.registry import tools_of
 from recollect.offload import Slots
 from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
+from recollect.retrieval.needed import check_embedding
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.call import as_score, call, score_groups
 from recollect.rollout_progress import RolloutProgress, report
@@ -42,6 +43,7 @@ class Collector:
     ) -> None:
         self.cfg, self.roles = cfg, dict(roles)
         self.agent: AgentLoop = find_agent(cfg.agent.agent_type)
+        check_embedding(cfg)
         self.reward: Reward = find_reward(cfg.agent.reward_name, cfg)
         self.builtin_reward = marks_of(self.reward).inline
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done

@@ -32,6 +32,11 @@ MAY_CHANGE = (  # keys that do not change what a run computes
 )
 
 
+ANSWERING = (
+    "qa"  # the role whose turns are final responses: `is_final` is the number of their question, and 0 elsewhere
+)
+
+
 class Run:
     """One run directory."""
 
@@ -205,7 +210,8 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "turns": [
                     {
                         "role": turn.role,
-                        "is_final": turn.question,
+                        "question": turn.question,
+                        "is_final": turn.question or int(turn.role == ANSWERING),
                         "prompt_ids": list(turn.prompt_ids),
                         "ids": list(turn.completion.ids),
                         "logprobs": [round(p, 6) for p in turn.completion.logprobs],
@@ -213,6 +219,7 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                         "stop": turn.completion.stop,
                         "version": turn.completion.version,
                         "trainable": turn.trainable,
+                        "is_trainable": turn.trainable,
                         "temperature": turn.temperature,
                     }
                     for turn in t.turns

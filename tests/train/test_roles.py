@@ -13,10 +13,12 @@ import pytest
 from recollect.compose import compose
 from recollect.console import Console
 from recollect.data.needle import expert
+from recollect.dry_run import dry_run
 from recollect.policies.endpoint import EndpointGone
 from recollect.run import Run, read_trajectories
 from recollect.train.cast import weights_hash
 from recollect.train.fit import Fit
+from recollect.train.stored import as_trajectory
 from recollect.types import BadInput
 from tests.policies.outside import Outside, running
 
@@ -144,3 +146,31 @@ def test_the_stored_configuration_is_a_fixed_point(tmp_path: Path) -> None:
     assert cfg.roles == {"memory": "trainable", "qa": "frozen:tiny"}
     assert from_yaml(to_yaml(cfg)) == cfg
     assert json.dumps(cfg.roles)
+
+
+def test_who_is_trained_is_printed_stored_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = compose(None, [*SHORT, f"trainer.default_local_dir={tmp_path / 'run'}", "roles.qa=frozen:tiny"])
+    cfg.trainer.total_training_steps = 1
+    Fit(cfg, Console()).fit()
+    said = capsys.readouterr().out
+    assert "memory: using TRAINABLE model tiny" in said
+    assert "qa: using FIXED model tiny" in said
+    for row in Run(tmp_path / "run").trajectories():
+        assert {(t["role"], t["is_trainable"], t["is_final"]) for t in row["turns"]} == {
+            ("memory", True, 0),
+            ("qa", False, 1),
+        }
+        for turn, stored in zip(as_trajectory(row, "here").turns, row["turns"], strict=True):
+            assert (turn.trainable, turn.question) == (stored["is_trainable"], stored["question"])
+        for stored in row["turns"]:  # as another program may write it
+            del stored["trainable"], stored["question"]
+        turns = as_trajectory(row, "here").turns
+        assert [(t.trainable, t.question) for t in turns] == [(True, 0), (True, 0), (False, 1)]
+
+
+def test_the_dry_run_says_who_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = compose(None, [*SHORT, f"trainer.default_local_dir={tmp_path / 'run'}", "roles.memory=frozen:tiny"])
+    dry_run(cfg, Console())
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith("memory tiny, FIXED: ") for line in said)
+    assert any(line.startswith("qa tiny, TRAINABLE: ") for line in said)

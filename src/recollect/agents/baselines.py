@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.agents.asking import ask_all
-from recollect.agents.memory_tools import embedder
 from recollect.agents.prompts import section_prompt
 from recollect.chat import Renderer
 from recollect.config import Config
@@ -14,6 +13,7 @@ from recollect.data.prompts import shortened
 from recollect.data.questions import Question, given_chunks
 from recollect.memory import Finder
 from recollect.offload import in_thread
+from recollect.retrieval.needed import embedder_of
 from recollect.session import Session
 from recollect.types import Message, Task
 
@@ -39,7 +39,7 @@ async def concat(task: Task, session: Session, cfg: Config) -> str:
 async def rag(task: Task, session: Session, cfg: Config) -> str:
     """The chunks that a search finds for a question, in their order in the document, and the question."""
     limits = cfg.rag
-    finder = Finder(embedder(cfg.search.embedding_model) if limits.method != "bm25" else None)
+    finder = Finder(embedder_of(cfg) if limits.method != "bm25" else None)
     given = given_chunks(task.context)
     for chunk in given or session.sections(task.context, limits.chunk_size, "sentence", 0, "qa"):
         finder.add(chunk)

@@ -10,7 +10,6 @@ from functools import cache
 from recollect.chat.schemas import Schema
 from recollect.config import ToolMemory
 from recollect.memory.desk import Desk
-from recollect.retrieval.dense import Embedder, find_embedder
 from recollect.session import OpenTools, Session, SessionTools
 from recollect.tools.base import ToolCall, ToolResult
 from recollect.tools.memory import ANSWERING, SEARCHES, WRITING
@@ -22,12 +21,6 @@ from recollect.tools.toolbox import Toolbox
 def toolbox(phase: str, searches: tuple[str, ...]) -> Toolbox:
     """The memory tools of a phase, ``memory`` or ``qa``. Nothing of a trajectory is kept in them."""
     return Toolbox(WRITING if phase == "memory" else (*ANSWERING, *(SEARCHES[name] for name in searches)))
-
-
-@cache
-def embedder(name: str | None) -> Embedder:
-    """The embedding model, loaded once."""
-    return find_embedder(name)
 
 
 class MemoryTools:

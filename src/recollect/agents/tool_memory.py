@@ -9,7 +9,7 @@ from functools import cache
 from recollect.agents.asking import ask_all
 from recollect.agents.dialogue import Dialogue, parser_for, with_system, with_tools
 from recollect.agents.memory_prompts import MEMORY_PROMPTS, question_prompt, read_prompt, shown_state
-from recollect.agents.memory_tools import MemoryTools, embedder, take_counts, toolbox
+from recollect.agents.memory_tools import MemoryTools, take_counts, toolbox
 from recollect.chat import Renderer
 from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
@@ -18,6 +18,7 @@ from recollect.data.prompts import shortened
 from recollect.data.questions import Question, given_chunks, questions_of
 from recollect.memory import Finder, Memory
 from recollect.memory.desk import Desk, Held, state
+from recollect.retrieval.needed import embedder_of
 from recollect.session import Conversation, Session, SessionTools
 from recollect.types import Message, Task
 
@@ -69,7 +70,7 @@ class Reader:
         self.memory = Memory(cache(lambda text: len(renderer.encode(text))), cfg.memory.budget)
         self.held: Held = set()
         self.chunk = 0
-        find = embedder(cfg.search.embedding_model) if "embedding" in self.limits.search else None
+        find = embedder_of(cfg) if "embedding" in self.limits.search else None
         self.embedder = find
         self.source = Finder(find) if self.limits.search_in == "source" else None
 

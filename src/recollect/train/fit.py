@@ -16,6 +16,7 @@ from recollect.eval.report import write_report
 from recollect.models.runs import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
+from recollect.roles import who_plays
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import Run
@@ -46,6 +47,8 @@ class Fit:
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
         pin_models(cfg, console.say)
+        for line in who_plays(cfg):
+            console.say(line)
         trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
         self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None

@@ -28,8 +28,9 @@ def as_trajectory(row: dict[str, Any], place: str) -> Trajectory:
 def _turn(row: dict[str, Any]) -> Turn:
     ids, logprobs = tuple(row["ids"]), tuple(row.get("logprobs") or ())
     completion = Completion(ids, logprobs, row.get("stop", "stop"), int(row.get("version", -1)), row.get("text", ""))
-    trainable, temperature = bool(row.get("trainable", True)), float(row.get("temperature", 1.0))
-    return Turn(str(row["role"]), tuple(row["prompt_ids"]), completion, trainable, temperature)
+    trainable, temperature = bool(row.get("is_trainable", row.get("trainable", True))), row.get("temperature", 1.0)
+    question = int(row.get("question", row.get("is_final")) or 0)
+    return Turn(str(row["role"]), tuple(row["prompt_ids"]), completion, trainable, float(temperature), question)
 
 
 def is_sampled(trajectory: Trajectory) -> bool:
