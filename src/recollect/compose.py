@@ -118,7 +118,7 @@ def _of_rows(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     name, files = given.get(NAMED_BY_ROWS), given.get("data.train_files") or given.get("data.val_files")
     picked: list[tuple[str, Any]] = []
     if not name and not any(key in given for key in AGENT_KEYS) and files:
-        name = agent_of_rows(_as_list(files) if isinstance(files, str) else files)
+        name = agent_of_rows([str(path) for path in (files if isinstance(files, list) else _as_list(files))])
         picked = [("agent.agent_type", AGENT_NAMES.get(name, name))] if name else []
     if name in AGENT_NAMES and AGENT_NAMES[name] in MANY and "agent.reward_name" not in given:
         picked.append(("agent.reward_name", EVERY_QUESTION))

@@ -225,7 +225,7 @@ def agent_of_rows(paths: Sequence[str]) -> str | None:
     """The agent that the first row of some files names under ``agent_name``; None where there is none to read."""
     try:
         _, row = next(iter(read_rows(expand(paths)[0])))
-    except (BadInput, OSError, StopIteration):
+    except (BadInput, OSError, ValueError, StopIteration):
         return None  # what is wrong with the files is said when they are read
     name = row.get("agent_name")
     return name if isinstance(name, str) and name.strip() else None
