@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from recollect.offload import LoopThread
-from recollect.policies.replies import Reply, TooLarge, fetch
 from recollect.secrets import key_of
 from recollect.types import BadInput
+
+if TYPE_CHECKING:
+    from recollect.policies.replies import Reply
 
 KEY = "RECOLLECT_EMBEDDING_KEY"  # the environment variable with the service's key
 URLS = ("http://", "https://")
@@ -88,6 +90,8 @@ class Service:
 
     async def _ask(self, method: str, url: str, body: Any = None) -> Reply:
         """The answer, after as many tries as it took."""
+        from recollect.policies.replies import TooLarge, fetch  # which imports chat, tools and so memory, which is here
+
         problem = ""
         for attempt in range(TRIES):
             if attempt:
