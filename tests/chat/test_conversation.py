@@ -121,10 +121,14 @@ def test_forms_of_the_same_conversation_agree(renderer: Renderer) -> None:
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, talk[1]]},
         {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
         {"prompt": "a", "response": "b"},
+        {"instruction": "a", "response": "b"},
+        {"instruction": "a", "input": "", "output": "b"},
     ]
     found = [tokenise(read_conversation(row, "x"), renderer) for row in forms]
     assert all(f == found[0] for f in found)
-    assert [is_conversation(row) for row in forms] == [True, False, True, True, True]
+    assert [is_conversation(row) for row in forms] == [True, False, True, True, True, True, True]
+    told = read_conversation({"instruction": "Add", "input": "1 2", "output": "3"}, "x").messages
+    assert [m.content for m in told] == ["Add\n\n1 2", "3"]
 
 
 BROKEN: list[tuple[dict[str, Any], str]] = [

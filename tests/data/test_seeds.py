@@ -141,6 +141,9 @@ def test_attempts_of_other_systems_are_read_as_convert_reads_them(tmp_path: Path
     assert [f["question"] for f in found] == ["Who wrote it?", "ask 2", "Why is it so?"]
     assert found[1]["reward"] == 0.8
     assert {f["data_source"] for f in found} == {"mhqa"}
+    nothing = {"tool": "unknown", "input": "", "output": ""}
+    (tmp_path / "3.traj.json").write_text(json.dumps(unified("4", None, question=None, actions=[nothing])))
+    assert create_rl_dataset([tmp_path / "*.traj.json"]) == found
     (tmp_path / "all.json").write_text(json.dumps({"trajectories": RAW, "run": 1}))
     assert [f["question"] for f in create_rl_dataset(tmp_path / "all.json")] == [f["question"] for f in found]
     for name in ("0.traj.json", "1.traj.json", "2.traj.json"):

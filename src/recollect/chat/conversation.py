@@ -27,7 +27,8 @@ SHAREGPT_ROLES = {
     "model": "assistant",
 }
 ROLES = ("system", "developer", "user", "assistant", "tool")
-RESPONSES = ("response", "completion")
+PROMPTS = ("prompt", "instruction")
+RESPONSES = ("response", "completion", "output")
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,21 @@ def is_conversation(row: Mapping[str, Any]) -> bool:
     """True for a row that holds something to imitate."""
     if isinstance(row.get("messages"), list):
         return any(isinstance(m, Mapping) and m.get("role") == "assistant" for m in row["messages"])
-    return "conversations" in row or ("prompt" in row and any(name in row for name in RESPONSES))
+    return "conversations" in row or _is_prompted(row)
+
+
+def _is_prompted(row: Mapping[str, Any]) -> bool:
+    return any(name in row for name in PROMPTS) and any(name in row for name in RESPONSES)
 
 
 def read_conversation(row: Mapping[str, Any], place: str) -> Script:
     """The conversation of a data row."""
-    refuse_media(row, ("messages", "conversations", "prompt", *RESPONSES), place)
+    refuse_media(row, ("messages", "conversations", *PROMPTS, *RESPONSES), place)
     if "messages" in row:
         messages = [_message(m, place) for m in _list(row["messages"], "messages", place)]
     elif "conversations" in row:
         messages = [_sharegpt(m, place) for m in _list(row["conversations"], "conversations", place)]
-    elif "prompt" in row and any(name in row for name in RESPONSES):
+    elif _is_prompted(row):
         messages = _prompted(row, place)
     else:
         raise BadInput(
@@ -120,7 +125,9 @@ def _sharegpt(row: Any, place: str) -> Said:
 
 def _prompted(row: Mapping[str, Any], place: str) -> list[Said]:
     """A prompt, of which nothing is trained on, and what is replied."""
-    prompt, reply = row["prompt"], next(row[name] for name in RESPONSES if name in row)
+    prompt, reply = (next(row[name] for name in names if name in row) for names in (PROMPTS, RESPONSES))
+    if "prompt" not in row and isinstance(prompt, str) and isinstance(row.get("input"), str) and row["input"]:
+        prompt = f"{prompt}\n\n{row['input']}"  # an instruction with what it is about
     asked = _text_or_messages(prompt, "user", "prompt", place)
     asked = [Said(m.role, m.content, m.calls, m.reasoning, trained=False) for m in asked]
     return asked + _text_or_messages(reply, "assistant", "response", place)

@@ -138,6 +138,8 @@ def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: floa
             continue
         if not isinstance(row.get("question"), str):
             raise BadInput(f"{place}: a trajectory has a question, which is a text; it has {', '.join(row)}")
+        if not row["question"].strip():  # nobody says what the task was
+            continue
         seed = _seed(row, reward)
         key = (str(seed["data_source"]), str(seed["id"]))
         if key not in found or found[key]["reward"] < reward:
