@@ -257,3 +257,9 @@ def test_the_folder_of_a_package_stands_for_the_model_inside(tmp_path: Path) -> 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     assert dense._folder(str(tmp_path)) == str(tmp_path / "model")
+
+
+def test_the_two_stage_scripts_key_names_the_service() -> None:
+    key = "+ray_kwargs.ray_init.runtime_env.env_vars.EMBEDDING_SERVICE_ENDPOINT"
+    cfg = compose("needle", [f"{key}=http://localhost:8080/embeddings"])
+    assert cfg.search.embedding_model == "http://localhost:8080/embeddings"

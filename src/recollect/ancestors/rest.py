@@ -73,6 +73,7 @@ ANSWERS: Mapping[str, Answer] = {
     "transfer_queue.*": Refused(SYNCHRONOUS),
     "distillation.*": Refused("there is no distillation; `recollect sft` imitates stored trajectories"),
     "skip.*": Refused("stored trajectories are learnt from with data.offline_files"),
+    f"{ENV}.EMBEDDING_SERVICE_ENDPOINT": Alias("search.embedding_model", "the address of an embedding service"),
     f"{ENV}.PROMPT_TEMPLATE_PATH": Refused("the agents' prompts are recollect's own; memory.style chooses the wording"),
     **{
         f"{ENV}.{name}": Same("it only says whether files may be downloaded; set it in the environment of this command")

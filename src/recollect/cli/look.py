@@ -12,7 +12,7 @@ from recollect.cli.app import app, model_app
 
 @app.command()
 def data(
-    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, or a made-up family such as needle, ledger.")],
+    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, or made up: needle, ledger, …")],
     words: Annotated[
         list[str],
         typer.Argument(
@@ -28,10 +28,14 @@ def data(
     multiple: Annotated[int, typer.Option(help="Made-up: length of held-out documents, × the training length.")] = 1,
     held_out: Annotated[bool, typer.Option("--held-out", help="Made-up: names and values never trained on.")] = False,
     seed: Annotated[
-        int | None, typer.Option(help="haystack: draws distractors and places; made-up: the same as trainer.seed.")
+        int | None,
+        typer.Option(help="haystack, squad: draws distractors and places; made-up: trainer.seed."),
     ] = None,
     closed_book: Annotated[
         str | None, typer.Option(metavar="URL", help="haystack: drop what this endpoint answers without the document.")
+    ] = None,
+    paragraphs: Annotated[
+        list[int] | None, typer.Option(help="squad: paragraphs of a document, the needed one among them; repeatable.")
     ] = None,
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
@@ -40,12 +44,13 @@ def data(
     recollect data gsm8k test.jsonl gsm8k_test.json
     recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
     recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200
+    recollect data squad train-v2.0.json squad.jsonl --paragraphs 4 --paragraphs 16
     recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
     """
     from recollect.console import Console
     from recollect.data.command import DataOptions, write_data
 
-    options = DataOptions(documents or [], count, multiple, held_out, seed, closed_book)
+    options = DataOptions(documents or [], count, multiple, held_out, seed, closed_book, paragraphs or [])
     made, target = write_data(name, words, options, Console())
     print(f"wrote {made} tasks to {target}")
 

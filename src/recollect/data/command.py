@@ -12,9 +12,11 @@ from recollect.data.closed_book import answered
 from recollect.data.convert import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
 from recollect.data.made_up import MADE_UP
+from recollect.data.squad import write_squad
 from recollect.data.store import write_made_up
 from recollect.types import BadInput
 
+OTHERS = ("haystack", "squad")  # data sets with options of their own
 DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are asked for
 
 
@@ -28,6 +30,7 @@ class DataOptions:
     held_out: bool = False
     seed: int | None = None
     closed_book: str | None = None
+    paragraphs: Sequence[int] = ()
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -36,16 +39,20 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     paths = [w for w in words if "=" not in w]
     if name != "haystack" and (options.documents or options.closed_book):
         raise BadInput(f"--documents and --closed-book go with haystack, not with {name}")
+    if name != "squad" and options.paragraphs:
+        raise BadInput(f"--paragraphs goes with squad, not with {name}")
     if name in MADE_UP:
         (target,) = _paths(name, paths, "DST")
         seed = [] if options.seed is None else [f"trainer.seed={options.seed}"]
         cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *seed, *settings])
         return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
-    if name not in (*DATASETS, "haystack"):
-        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, 'haystack', *MADE_UP])}")
+    if name not in (*DATASETS, *OTHERS):
+        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *MADE_UP])}")
     source, target = _paths(name, paths, "SRC DST")
     if settings:
         raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")
+    if name == "squad":
+        return write_squad(source, Path(target), options.paragraphs, options.seed or 0, console.say), target
     if name != "haystack":
         return convert(name, source, target), target
     found = read_source(source)

@@ -1,7 +1,7 @@
 """Rewards: plain functions of an answer, its task and its trajectory."""
 
 # each registers its rewards
-from recollect.rewards import code, domain, judge, math, memory, online, text, trajectory  # noqa: F401
+from recollect.rewards import code, domain, judge, math, memagent, memory, online, text, trajectory  # noqa: F401
 from recollect.rewards.calculator import RewardCalculator
 from recollect.rewards.names import find_reward, needs_answers
 from recollect.rewards.registry import REWARDS, marks_of, reward
