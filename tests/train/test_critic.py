@@ -296,3 +296,12 @@ def test_a_critic_with_an_adapter_trains_adapter_and_head_alone() -> None:
     critic.update(batch, *targets(batch))
     changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert changed == names
+
+
+def test_mini_batches_keep_the_order_of_the_batch_unless_they_are_shuffled() -> None:
+    batch = Batch.of(samples(1, groups=6))
+    order = lambda shuffle: [e for _, e in batch.mini_batches(2, 2, (0,), shuffle)]
+    plain = order(False)
+    assert np.array_equal(np.concatenate(plain[:3]), np.arange(batch.entries))
+    assert all(np.array_equal(one, other) for one, other in zip(plain[:3], plain[3:], strict=True))
+    assert not all(np.array_equal(one, other) for one, other in zip(plain, order(True), strict=True))

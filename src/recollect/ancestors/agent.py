@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from recollect.ancestors.spec import Alias, Answer, Refused
+from recollect.types import BadInput
 
 PLACES = ("agent.init_args.", "agent.init_config.", "agent.run_config.")  # other names of the section `agent`
+CALCULATOR = "take agent.agent_type=hf, agent.tools=[calculator] and agent.max_turns"
 OWN_CODE = "an agent of your own is agent.agent_type=FILE.py:FUNCTION"
 
 
@@ -33,7 +36,7 @@ ANSWERS: Mapping[str, Answer] = {
     "recurrent.enable": Alias(
         "recurrent.enable",
         "tool_gsm8k is agent.agent_type=hf with agent.tools=[calculator]",
-        expand=lambda value, given: {"recurrent.enable": None if value is False else value},
+        expand=lambda value, given: _recurrent(value),
     ),
     "recurrent.memory.config.context_key": Alias("data.context_key"),
     "recurrent.memory.path": Refused(OWN_CODE),
@@ -41,5 +44,12 @@ ANSWERS: Mapping[str, Answer] = {
     "recurrent.memory.async_path": Refused(OWN_CODE),
     "recurrent.memory.async_name": Refused(OWN_CODE),
     "recurrent.trival.*": Refused(OWN_CODE),
-    "recurrent.tool_gsm8k.*": Refused("take agent.agent_type=hf, agent.tools=[calculator] and agent.max_turns"),
+    "recurrent.tool_gsm8k.*": Refused(CALCULATOR),
 }
+
+
+def _recurrent(value: Any) -> Mapping[str, Any]:
+    known = {"tool_gsm8k": CALCULATOR, "trival": "take agent.agent_type=chat"}
+    if value in known:
+        raise BadInput(f"recurrent.enable={value}: {known[value]}")
+    return {"recurrent.enable": None if value is False else value}

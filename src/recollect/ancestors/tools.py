@@ -29,7 +29,12 @@ def settings_of(key: str, path: Any) -> Mapping[str, Any]:
         raise BadInput(f"{key}={path}: {odd} is a class of verl; name a function with agent.tools=[FILE.py:FUNCTION]")
     searches = [SEARCHES[n.removeprefix(MEMORY)] for n in names if n.removeprefix(MEMORY) in SEARCHES]
     tools = [TOOLS[name] for name in names if name in TOOLS]
-    return {**({"memory.search": searches} if searches else {}), **({"agent.tools": tools} if tools else {})}
+    memory = {"agent.agent_type": "tool_memory"} if any(name.startswith(MEMORY) for name in names) else {}
+    return {
+        **memory,
+        **({"memory.search": searches} if searches else {}),
+        **({"agent.tools": tools} if tools else {}),
+    }
 
 
 def _classes(key: str, path: str) -> list[str]:

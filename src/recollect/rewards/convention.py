@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from recollect.types import BadInput, Task
 
-Convention = Literal["recollect", "agentfly"]
+Convention = Literal["recollect", "agentfly", "verl"]
+VERL = "solution_str"  # verl's name for what the agent said
 SPOKEN = ("final_response", "prediction")  # AgentFly's names for what the agent said last
 TELLING = ("answer", "golden_answers", "task", "tasks", "trajectory", "trajectories", *SPOKEN)
 
@@ -32,13 +33,17 @@ def takes_everything(function: Callable[..., Any]) -> bool:
 
 
 def convention_of(function: Callable[..., Any]) -> Convention:
-    """The convention that a reward follows: AgentFly's if it asks for what the agent said by AgentFly's name."""
+    """The convention that a reward follows: that of the system by whose name it asks for what the agent said."""
+    if VERL in asked(function):
+        return "verl"
     return "agentfly" if any(name in asked(function) for name in SPOKEN) else "recollect"
 
 
 def described(function: Callable[..., Any]) -> str:
     """What the convention means for a reward, in words for the start of a run."""
     names = asked(function)
+    if convention_of(function) == "verl":
+        return f"asks for `{VERL}`, as verl's rewards do: `ground_truth`, `data_source` and `extra_info` are the row's"
     if convention_of(function) == "agentfly":
         said = next(name for name in SPOKEN if name in names)
         return f"asks for `{said}`, as AgentFly's rewards do: row fields, `answer` included, are the data row's"

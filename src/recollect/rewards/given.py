@@ -24,6 +24,8 @@ def known_names(reward: Reward, task: Task, trajectory: Trajectory) -> dict[str,
     """Everything a reward may ask for by name, as its convention has it."""
     own = {"question": task.question, "context": task.context}
     accepted = {"golden_answers": list(task.answers)}
+    if convention_of(reward) == "verl":
+        return {**own, **task.fields, **_as_in_verl(task, trajectory)}
     if convention_of(reward) == "recollect":
         said = {"answer": trajectory.answer, "task": task, "trajectory": trajectory}
         return {**own, **task.fields, **accepted, **said}
@@ -32,6 +34,18 @@ def known_names(reward: Reward, task: Task, trajectory: Trajectory) -> dict[str,
     spoken = {"task": task, "trajectory": trajectory if as_object else messages_of(task, trajectory)}
     row = {k: v for k, v in task.fields.items() if k != "final_response"}
     return {**last, "id": task.id, **own, **accepted, **row_answer(task), **row, **spoken}
+
+
+def _as_in_verl(task: Task, trajectory: Trajectory) -> dict[str, Any]:
+    """The four arguments of a verl reward. What is accepted is as the row has it, else one answer or all of them."""
+    row = task.fields.get("reward_model")
+    accepted = task.answers[0] if len(task.answers) == 1 else list(task.answers)
+    return {
+        "data_source": task.source,
+        "solution_str": trajectory.turns[-1].completion.text if trajectory.turns else "",
+        "ground_truth": row.get("ground_truth", accepted) if isinstance(row, Mapping) else accepted,
+        "extra_info": task.fields.get("extra_info") or {},
+    }
 
 
 def arguments(reward: Reward, task: Task, trajectory: Trajectory) -> dict[str, Any]:
