@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import uvicorn
 
 from recollect.compose import compose
 from recollect.serve.command import listening
+from recollect.serve.connections import Http
 from recollect.serve.server import Limits, Server
 from recollect.train.cast import Casting
 from recollect.types import Sampling
@@ -37,8 +37,8 @@ class Running:
         self.server = server
         sock = listening("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        self.http = uvicorn.Server(uvicorn.Config(server.app(), log_level="error", lifespan="off"))
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.http.serve(sockets=[sock])), daemon=True)
+        self.http = Http(server.app(), server.limits.connections)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.http.serve(sock)), daemon=True)
         self.thread.start()
         while not self.http.started:
             time.sleep(0.01)
@@ -47,7 +47,7 @@ class Running:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
     def stop(self) -> None:
-        self.http.should_exit = True
+        self.http.stop()
         self.thread.join(10)
 
 
@@ -285,10 +285,21 @@ def test_every_id_that_may_be_sampled_may_be_asked_with(running: Running) -> Non
 
 
 def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:
-    with pytest.raises(openai.RateLimitError):
+    running.server.running += 10  # as if others were at work
+    try:
+        with pytest.raises(openai.RateLimitError):
+            running.client().completions.create(model="tiny", prompt=["a"] * 4, n=2)
+        answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "a", "n": 7})
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    finally:
+        running.server.running -= 10
+
+
+def test_what_never_fits_is_refused(running: Running) -> None:
+    with pytest.raises(openai.BadRequestError, match="18 completions are more than the 16"):
         running.client().completions.create(model="tiny", prompt=["a"] * 9, n=2)
-    answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "a", "n": 17})
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    answer = httpx.post(f"{running.url}/v1/chat/completions", json={"messages": [{"role": "user"}], "n": 17})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
 
 
 def test_a_key_is_asked_for(running: Running) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, Pieces
 from recollect.chat.tokens import Tokens
 
 KNOWN = 64  # texts that are remembered
+KEPT = 2 << 20  # characters of them; a token of them takes some hundred bytes
+PART = 1 << 16  # characters that are counted in one go
+LOST = 8  # tokens that a cut may add
 
 
 def common_start(a: str, b: str) -> int:
@@ -53,7 +57,7 @@ class Encoder:
         if len(text) < self.least:
             return self._ids(text)
         start = text[:LONG]
-        near = [known for known in self.known if known.text.startswith(start)]
+        near = [known for known in tuple(self.known) if known.text.startswith(start)]
         shared, place = max(((common_start(k.text, text), -i) for i, k in enumerate(near)), default=(0, 0))
         piece = self.pieces.find(text)
         found = None
@@ -64,8 +68,32 @@ class Encoder:
         if found is not None:
             return found
         whole = Tokens(self.backend, text)
-        self.known.append(whole)
+        self._remember(whole)
         return whole.ids.copy()
+
+    def _remember(self, whole: Tokens) -> None:
+        """Keep a text, and the ones before it as far as there is room. Threads may do this at once."""
+        if len(whole.text) > KEPT:
+            return
+        room, kept = KEPT - len(whole.text), 0
+        for known in reversed(tuple(self.known)):
+            if (room := room - len(known.text)) < 0:
+                break
+            kept += 1
+        with suppress(IndexError):
+            while len(self.known) > kept:
+                self.known.popleft()
+        self.known.append(whole)
+
+    def at_least(self, text: str, enough: int) -> int:
+        """A number of tokens that a text has at least, counted in parts until there are enough."""
+        count = 0
+        for start in range(0, len(text), PART):
+            part = text[start : start + PART].encode("utf-8", "replace").decode()
+            count += max(0, len(self._ids(part)) - LOST)
+            if count > enough:
+                break
+        return count
 
     def _ids(self, text: str) -> list[int]:
         (made,) = self.backend.encode_batch_fast([text], add_special_tokens=False)  # fast: nobody asks where they stand

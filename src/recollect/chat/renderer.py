@@ -125,6 +125,12 @@ class Renderer:
             return self._encoder.encode(text)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
+    def at_least(self, text: str, enough: int) -> int:
+        """A number of tokens that a long text has at least, found without tokenising much more than ``enough``."""
+        if self._encoder is None or len(text) <= enough:
+            return 0
+        return self._encoder.at_least(text, enough)
+
     def learn(self, tokens: Tokens, start: int, stop: int) -> None:
         """Know the ids of a part of a text before prompts show it (without the blanks around it)."""
         if self._encoder is not None:

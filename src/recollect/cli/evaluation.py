@@ -117,6 +117,7 @@ def serve(
     max_tokens: Annotated[int, typer.Option(help="Longest completion that may be asked for.", min=1)] = 4096,
     max_body: Annotated[int, typer.Option(help="Bytes of the largest request.", min=1)] = 8 << 20,
     concurrency: Annotated[int, typer.Option(help="Completions under way at once.", min=1)] = 1024,
+    connections: Annotated[int, typer.Option(help="Connections open at once.", min=4)] = 1024,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,9 +135,8 @@ def serve(
         raise BadInput(f"serving needs the package {error.name}: pip install 'recollect[serve]'") from None
     from recollect.console import Console
 
-    answer(
-        checkpoint, host, port, list(settings or []), Limits(max_tokens, max_body, concurrency), child, Console(quiet)
-    )
+    limits = Limits(max_tokens, max_body, concurrency, connections)
+    answer(checkpoint, host, port, list(settings or []), limits, child, Console(quiet))
 
 
 @app.command()

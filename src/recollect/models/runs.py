@@ -26,6 +26,8 @@ def names(folder: Path, kind: str) -> list[str]:
 
 def find_checkpoint(name: str) -> tuple[str, Path | None]:
     """The model folder behind a name (of a run: its newest checkpoint), and the run that it belongs to, if any."""
+    if not name.strip():
+        raise BadInput("the checkpoint's name is empty; name a run, a checkpoint, a model folder or tiny")
     path = Path(name).expanduser()
     if name == EMBEDDED or name in SCRATCH or not path.is_dir():
         return name, None

@@ -12,8 +12,6 @@ from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.serve.protocol import Asked
 from recollect.types import Completion
 
-UNFINISHED = "\ufffd"  # what half a character decodes to
-
 
 def new_id(chat: bool) -> str:
     """The name of one reply."""
@@ -36,13 +34,6 @@ def visible(text: str, stops: Sequence[str]) -> str:
     """A reply's text up to the first of its stop strings."""
     places = [text.index(stop) for stop in stops if stop in text]
     return text[: min(places)] if places else text
-
-
-def safe(text: str, stops: Sequence[str]) -> str:
-    """What of an unfinished text can be sent: no half character, nothing that may turn out to be a stop string."""
-    text = visible(text.rstrip(UNFINISHED), stops)
-    held = max((k for stop in stops for k in range(1, len(stop)) if text.endswith(stop[:k])), default=0)
-    return text[: len(text) - held]
 
 
 def chat_choice(index: int, asked: Asked, done: Completion, renderer: Renderer) -> dict[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import os
 import socket
 import sys
 import threading
-from typing import Any
+from dataclasses import replace
 
 from recollect.console import Console
 from recollect.eval.actors import config_of
 from recollect.models.runs import find_checkpoint
+from recollect.secrets import key_of
+from recollect.serve.connections import Http, affordable
 from recollect.serve.server import Limits, Server
 from recollect.train.cast import Casting
 from recollect.types import BadInput
@@ -27,17 +29,22 @@ def serve(
     """Serve a checkpoint. As the child of another process it ends when its standard input does."""
     path, run = find_checkpoint(checkpoint)
     cfg = config_of(run, settings)
-    key = os.environ.get(KEY, "")
+    key = key_of(KEY)
     if host not in LOCAL and not key:
         raise BadInput(
             f"--host {host} is open to others: set the environment variable {KEY} to a key that they must show"
         )
     sock = listening(host, port)
     found = Casting(cfg, None).loaded(path)
+    connections, at_once = affordable(limits.connections)
+    limits = replace(limits, connections=connections)
     server = Server(found.engine, found.renderer, checkpoint, limits, "" if child else key)
+    http = Http(server.app(), connections, at_once)
+    gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
     where = f"[{host}]" if ":" in host else host
     url = f"http://{where}:{sock.getsockname()[1]}/v1"
-    asyncio.run(_answer(server, sock, url, child, console, "" if path == checkpoint else f" ({path})"))
+    what = "" if path == checkpoint else f" ({path})"
+    asyncio.run(_answer(server, http, sock, url, child, console, what))
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -52,12 +59,10 @@ def listening(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def _answer(server: Server, sock: socket.socket, url: str, child: bool, console: Console, what: str) -> None:
-    import uvicorn
-
-    options = {"log_level": "warning", "access_log": False, "lifespan": "off", "timeout_graceful_shutdown": 5}
-    http: Any = uvicorn.Server(uvicorn.Config(server.app(), **options))
-    serving = asyncio.ensure_future(http.serve(sockets=[sock]))
+async def _answer(
+    server: Server, http: Http, sock: socket.socket, url: str, child: bool, console: Console, what: str
+) -> None:
+    serving = asyncio.ensure_future(http.serve(sock))
     while not http.started and not serving.done():
         await asyncio.sleep(0.02)
     if child:
@@ -68,6 +73,6 @@ async def _answer(server: Server, sock: socket.socket, url: str, child: bool, co
     await serving
 
 
-def _until_input_ends(http: Any) -> None:
+def _until_input_ends(http: Http) -> None:
     sys.stdin.buffer.read()
-    http.should_exit = True
+    http.stop()

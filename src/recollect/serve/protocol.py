@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
 from recollect.media import WHY, media_in
 from recollect.policies.messages import tool_calls
+from recollect.serve.limits import Bounds
 from recollect.types import BadInput, Message, Sampling
 
 HONOURED = {
@@ -33,6 +35,9 @@ NEUTRAL: dict[str, Any] = {  # values of others that ask for nothing, where that
 }
 MOST_N = 64
 MOST_STOPS = 16
+LONGEST_STOP = 256  # characters
+MOST_TOOLS = 128
+SHOWN = 100  # characters of what a client wrote that an error repeats
 
 
 class Refused(ValueError):
@@ -57,39 +62,68 @@ class Asked:
     chat: bool = True
 
 
-def chat_request(body: Mapping[str, Any], renderer: Renderer, most: int) -> Asked:
+def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> Asked:
     """A call of /v1/chat/completions."""
     rows = body.get("messages")
     if not isinstance(rows, list) or not rows:
         raise Refused("messages must be a list with at least one message", "messages")
+    if len(rows) > bounds.window:
+        raise Refused(f"{len(rows)} messages do not fit the model's window of {bounds.window}", "messages")
+    n = _choices(body, 1, bounds)
     messages = [_message(row, i, renderer) for i, row in enumerate(rows)]
     tools = _tools(body)
+    shown = [json.dumps(tools, ensure_ascii=False)] if tools and renderer.shows_tools else []
+    _refuse_long("\n".join([*shown, *(message.content for message in messages)]), renderer, bounds, "messages")
     try:
         prompt = renderer.prompt(messages, tools)
     except BadInput as error:
-        raise Refused(str(error), "messages") from None
+        raise Refused(clipped(error), "messages") from None
     wanted = body.get("logprobs") or False
     if not isinstance(wanted, bool):
         raise Refused("logprobs must be true or false", "logprobs")
-    return _asked(body, [prompt], renderer, most, wanted, tools, chat=True)
+    return _asked(body, [prompt], n, renderer, bounds, wanted, tools, chat=True)
 
 
-def text_request(body: Mapping[str, Any], renderer: Renderer, most: int) -> Asked:
+def text_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> Asked:
     """A call of /v1/completions: text or token ids, one prompt or several."""
     given = body.get("prompt")
-    several = isinstance(given, list) and given and isinstance(given[0], str | list)
-    prompts = [_prompt(p, renderer) for p in (given if several else [given])]  # type: ignore[union-attr]
+    rows = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
+    n = _choices(body, len(rows), bounds)
+    for text in filter(lambda row: isinstance(row, str), rows):
+        _refuse_long(text, renderer, bounds, "prompt")
+    prompts = [_prompt(row, renderer, bounds) for row in rows]
     wanted = body.get("logprobs")
     if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= 1):
         raise Refused("logprobs must be 0 or 1: those of the sampled tokens are known, of others not", "logprobs")
-    return _asked(body, prompts, renderer, most, wanted is not None, (), chat=False)
+    return _asked(body, prompts, n, renderer, bounds, wanted is not None, (), chat=False)
+
+
+def _choices(body: Mapping[str, Any], prompts: int, bounds: Bounds) -> int:
+    """How many completions of each prompt are asked for; refused if the server never samples so many at once."""
+    n = integer(body, "n", 1, 1, MOST_N)
+    if n * prompts > bounds.completions:
+        raise Refused(f"{n * prompts} completions are more than the {bounds.completions} that fit at once", "n")
+    return n
+
+
+def _refuse_long(text: str, renderer: Renderer, bounds: Bounds, param: str) -> None:
+    """Refuse a prompt that cannot fit before all of it is tokenised."""
+    if renderer.at_least(text, bounds.window) > bounds.window:
+        raise Refused(f"a prompt of {len(text)} characters does not fit the model's window of {bounds.window}", param)
+
+
+def clipped(value: Any) -> str:
+    """What a client wrote, as far as an error repeats it."""
+    text = value if isinstance(value, str) else type(value).__name__ if isinstance(value, list | dict) else str(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
 def _asked(
     body: Mapping[str, Any],
     prompts: list[list[int]],
+    n: int,
     renderer: Renderer,
-    most: int,
+    bounds: Bounds,
     logprobs: bool,
     tools: Sequence[Schema],
     chat: bool,
@@ -97,11 +131,13 @@ def _asked(
     known = HONOURED | ABOUT | (set() if chat else {"return_token_ids"})  # which completions of text always do
     for key, value in body.items():
         if key not in known and value is not None and (value != NEUTRAL[key] if key in NEUTRAL else value):
-            raise Refused(f"{key} is not supported" + (f", but for {NEUTRAL[key]}" if key in NEUTRAL else ""), key)
+            but = f", but for {NEUTRAL[key]}" if key in NEUTRAL else ""
+            raise Refused(f"{clipped(key)} is not supported{but}", clipped(key))
     kind = _mapping(body, "response_format").get("type", "text")
     if kind != "text":
-        raise Refused(f"response_format {kind} is not supported; only text is", "response_format")
+        raise Refused(f"response_format {clipped(kind)} is not supported; only text is", "response_format")
     key = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    most = bounds.max_tokens
     tokens = integer(body, key, min(most, 256 if chat else 16), 1, 1 << 30)
     if tokens > most:
         raise Refused(f"{key}={tokens} is more than the {most} that this server allows", key)
@@ -116,7 +152,6 @@ def _asked(
         seed=integer(body, "seed", random.getrandbits(31), -(1 << 62), 1 << 62),
         keep=chat,
     )
-    n = integer(body, "n", 1, 1, MOST_N)
     stream = bool(body.get("stream"))
     return Asked(prompts, sampling, n, stream, bool(options.get("include_usage")), logprobs, tuple(tools), chat)
 
@@ -155,10 +190,14 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     rows = [given] if isinstance(given, str) else given or []
     if not isinstance(rows, list) or len(rows) > MOST_STOPS or not all(isinstance(s, str) and s for s in rows):
         raise Refused(f"stop must be a text or a list of at most {MOST_STOPS} texts", "stop")
-    return tuple(rows)
+    if any(len(s) > LONGEST_STOP for s in rows):
+        raise Refused(f"a stop string may have {LONGEST_STOP} characters", "stop")
+    return tuple(dict.fromkeys(rows))
 
 
-def _prompt(given: Any, renderer: Renderer) -> list[int]:
+def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
+    if isinstance(given, list) and len(given) > bounds.window:
+        raise Refused(f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt")
     if isinstance(given, str):
         ids = renderer.encode(given.encode("utf-8", "replace").decode())
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
@@ -167,6 +206,8 @@ def _prompt(given: Any, renderer: Renderer) -> list[int]:
         raise Refused("prompt must be a text, a list of token ids, or a list of either", "prompt")
     if not ids:
         raise Refused("prompt is empty", "prompt")
+    if min(ids) < 0 or max(ids) >= bounds.vocabulary:
+        raise Refused(f"prompt has a token id outside of 0 … {bounds.vocabulary - 1}", "prompt")
     return ids
 
 
@@ -204,8 +245,8 @@ def _tools(body: Mapping[str, Any]) -> tuple[Schema, ...]:
     if choice not in ("auto", "none"):
         raise Refused("tool_choice must be auto or none: a call cannot be forced", "tool_choice")
     rows = body.get("tools") or []
-    if not isinstance(rows, list):
-        raise Refused("tools must be a list", "tools")
+    if not isinstance(rows, list) or len(rows) > MOST_TOOLS:
+        raise Refused(f"tools must be a list of at most {MOST_TOOLS}", "tools")
     for row in rows:
         inner = row.get("function") if isinstance(row, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):

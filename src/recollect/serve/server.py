@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,21 +17,21 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from recollect.chat import Renderer
+from recollect.offload import Slots, in_thread
 from recollect.policies.engine import Engine
+from recollect.secrets import redacted
 from recollect.serve import answers
-from recollect.serve.protocol import Asked, Refused, chat_request, text_request
+from recollect.serve.bodies import Bodies, parsed
+from recollect.serve.limits import SMALL, Bounds, Limits
+from recollect.serve.protocol import Asked, Refused, chat_request, clipped, text_request
+from recollect.serve.spoken import Spoken
 from recollect.types import Completion
 
 OPEN = ("/health", "/metrics")  # need no key
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a client may ask for."""
-
-    max_tokens: int = 4096  # of one completion
-    max_body: int = 8 << 20  # bytes of a request
-    concurrency: int = 256  # requests under way; further ones are told to come back
+KINDS = {401: "authentication_error", 429: "rate_limit_error", 503: "server_error"}  # of errors, by status
+THREADS = 4  # that read small requests and write answers; one more reads large ones
 
 
 class Server:
@@ -41,7 +40,10 @@ class Server:
     def __init__(self, engine: Engine, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
         self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
         self.vocabulary = len(engine.model.get_input_embeddings().weight)  # may be more than the tokenizer's
-        self.running = 0
+        self.bounds = Bounds(limits.max_tokens, limits.concurrency, engine.window, self.vocabulary)
+        self.bodies = Bodies(limits.max_body)
+        self.small, self.large = Slots(THREADS), Slots(1)
+        self.running = self.requests = 0  # completions and requests under way
         self.counts: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
         self.began = time.time()
@@ -83,23 +85,39 @@ class Server:
     # ---- a request ----
 
     async def _serve(self, request: Request, read: Callable[..., Asked], choice: Callable[..., Any]) -> Response:
-        body = await self._body(request)
-        if body.get("model") not in (None, self.name):
-            raise Refused(f"there is no model {body['model']}; there is {self.name}", "model", 404)
-        asked = self._fitted(read(body, self.renderer, self.limits.max_tokens), body)
+        asked = await self._asked(request, read)
         wanted = asked.n * len(asked.prompts)
-        if self.running + wanted > self.limits.concurrency:
+        if self.running + wanted > self.limits.concurrency or self.requests >= self.limits.requests:
             raise Refused(f"{self.running} completions are under way; come back later", status=429)
         if asked.stream:
             return StreamingResponse(self._stream(request, asked, wanted, choice), media_type="text/event-stream")
         done = await _unless_gone(request, self._all(asked, wanted))
+        async with self.small.one():
+            return await in_thread(self._reply, {"asked": asked, "done": done, "choice": choice})
+
+    def _reply(self, asked: Asked, done: Sequence[Completion], choice: Callable[..., Any]) -> Response:
+        """The whole answer to a request."""
         made = answers.frame(asked, self.name, answers.new_id(asked.chat))
         choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
         return JSONResponse({**made, "choices": choices, "usage": answers.usage(asked, done)})
 
+    async def _asked(self, request: Request, read: Callable[..., Asked]) -> Asked:
+        """What a request asks for, read in a thread: others are answered meanwhile."""
+        async with self.bodies.taken(request) as data, (self.small if len(data) <= SMALL else self.large).one():
+            return await in_thread(self._understood, {"data": data, "read": read})
+
+    def _understood(self, data: bytearray, read: Callable[..., Asked]) -> Asked:
+        body = parsed(data, self.bounds.marks)
+        if body.get("model") not in (None, self.name):
+            raise Refused(f"there is no model {clipped(body['model'])}; there is {self.name}", "model", 404)
+        try:
+            return self._fitted(read(body, self.renderer, self.bounds), body)
+        except RecursionError:
+            raise Refused("the body is nested too deeply") from None
+
     def _fitted(self, asked: Asked, body: dict[str, Any]) -> Asked:
         """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
-        window, size = self.engine.window, self.vocabulary
+        window = self.engine.window
         longest = max(map(len, asked.prompts))
         tokens = asked.sampling.max_tokens
         if longest < window and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
@@ -108,8 +126,6 @@ class Server:
             raise Refused(
                 f"a prompt of {longest} tokens and {tokens} new ones do not fit the model's window of {window}"
             )
-        if any(not 0 <= i < size for prompt in asked.prompts for i in prompt):
-            raise Refused(f"prompt has a token id outside of 0 … {size - 1}", "prompt")
         return replace(asked, sampling=replace(asked.sampling, max_tokens=tokens))
 
     async def _all(self, asked: Asked, count: int) -> list[Completion]:
@@ -124,6 +140,7 @@ class Server:
     ) -> list[asyncio.Task[Completion]]:
         """One task for every completion; they share what their prompts share."""
         self.running += count
+        self.requests += 1
         tasks = []
         for i in range(count):
             sampling = replace(asked.sampling, key=f"serve/{i}")
@@ -134,6 +151,7 @@ class Server:
 
     async def _end(self, tasks: Sequence[asyncio.Task[Completion]]) -> None:
         self.running -= len(tasks)
+        self.requests -= 1
         for task in tasks:
             task.cancel()
 
@@ -141,63 +159,53 @@ class Server:
         self, request: Request, asked: Asked, count: int, choice: Callable[..., Any]
     ) -> AsyncIterator[str]:
         """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
-        news: asyncio.Queue[tuple[int, list[int]]] = asyncio.Queue()
+        news, ended, wake = dict[int, list[int]](), list[int](), asyncio.Event()  # of each choice only the newest
         head = answers.frame(asked, self.name, answers.new_id(asked.chat), chunk=True)
-        tasks = self._start(asked, count, lambda i, ids: news.put_nowait((i, ids)))
+        tasks = self._start(asked, count, lambda i, ids: (news.update({i: ids}), wake.set()))
         for i, task in enumerate(tasks):
-            task.add_done_callback(lambda _, i=i: news.put_nowait((i, [])))  # type: ignore[misc]
+            task.add_done_callback(lambda _, i=i: (ended.append(i), wake.set()))  # type: ignore[misc]
         watcher = asyncio.ensure_future(_when_gone(request, tasks))
+        spoken = [Spoken(self.renderer.decode, asked.sampling.stop) for _ in range(count)]
         try:
             for i in range(count if asked.chat else 0):
                 yield answers.event({**head, "choices": [answers.piece(i, asked, "", role="assistant", content="")]})
-            sent, left = [""] * count, count
+            left = count
             while left:
-                i, ids = await news.get()
-                if ids and not asked.tools:
-                    text = answers.safe(self.renderer.decode(ids), asked.sampling.stop)
-                    if len(text) > len(sent[i]) and text.startswith(sent[i]):
-                        yield answers.event({**head, "choices": [answers.piece(i, asked, text[len(sent[i]) :])]})
-                        sent[i] = text
-                if not ids:
+                await wake.wait()
+                wake.clear()
+                while news:
+                    i, ids = news.popitem()
+                    text = "" if asked.tools else spoken[i].more(ids)
+                    if text:
+                        yield answers.event({**head, "choices": [answers.piece(i, asked, text)]})
+                while ended:
+                    i = ended.pop(0)
                     left -= 1
                     if tasks[i].cancelled():  # nobody listens any more
                         return
-                    yield answers.event({**head, "choices": [self._last(i, asked, tasks[i].result(), sent[i], choice)]})
+                    last = self._last(i, asked, tasks[i].result(), spoken[i].sent, choice)
+                    yield answers.event({**head, "choices": [last]})
             if asked.stream_usage:
                 spent = answers.usage(asked, [task.result() for task in tasks])
                 yield answers.event({**head, "choices": [], "usage": spent})
             yield answers.event("[DONE]")
         except Exception as error:
-            yield answers.event(answers.problem(f"{type(error).__name__}: {error}", "server_error"))
+            yield answers.event(answers.problem(_broken(error), "server_error"))
         finally:
             watcher.cancel()
             await self._end(tasks)
 
-    def _last(self, i: int, asked: Asked, done: Completion, sent: str, choice: Callable[..., Any]) -> dict[str, Any]:
+    def _last(self, i: int, asked: Asked, done: Completion, sent: int, choice: Callable[..., Any]) -> dict[str, Any]:
         """The piece that ends a choice: the rest of its text, its calls, why it ended."""
         whole = choice(i, asked, done, self.renderer)
         if not asked.chat:
-            row = answers.piece(i, asked, whole["text"][len(sent) :], whole["finish_reason"])
+            row = answers.piece(i, asked, whole["text"][sent:], whole["finish_reason"])
             return row | {"token_ids": whole["token_ids"], "logprobs": whole["logprobs"]}
         message = whole["message"]
         calls = [{"index": k, **call} for k, call in enumerate(message.get("tool_calls") or [])]
-        rest = (message["content"] or "")[len(sent) :]
+        rest = (message["content"] or "")[sent:]
         more = {"tool_calls": calls} if calls else {}
         return answers.piece(i, asked, rest, whole["finish_reason"], **more) | {"logprobs": whole["logprobs"]}
-
-    async def _body(self, request: Request) -> dict[str, Any]:
-        data = bytearray()
-        async for part in request.stream():
-            data += part
-            if len(data) > self.limits.max_body:
-                raise Refused(f"a request may have {self.limits.max_body} bytes", status=413)
-        try:
-            body = json.loads(bytes(data))
-        except (ValueError, RecursionError):
-            raise Refused("the body is not JSON") from None
-        if not isinstance(body, dict):
-            raise Refused("the body must be a JSON object")
-        return body
 
     # ---- around every route ----
 
@@ -209,15 +217,14 @@ class Server:
                     raise Refused("the key is missing or wrong", status=401)
                 response = await route(request)
             except Refused as error:
-                kinds = {401: "authentication_error", 429: "rate_limit_error"}
-                kind = kinds.get(error.status, "invalid_request_error")
+                kind = KINDS.get(error.status, "invalid_request_error")
                 response = JSONResponse(answers.problem(str(error), kind, error.param), error.status)
-                if error.status == 429:
+                if error.status in (429, 503):
                     response.headers["Retry-After"] = "1"
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
-                response = JSONResponse(answers.problem(f"{type(error).__name__}: {error}", "server_error"), 500)
+                response = JSONResponse(answers.problem(_broken(error), "server_error"), 500)
             self.counts[request.scope["route"].path, response.status_code] += 1
             self.seconds += time.monotonic() - start
             return response
@@ -259,6 +266,11 @@ class Server:
         ):
             rows += [f"# TYPE recollect_{name} {kind}", f"recollect_{name} {value}"]
         return "\n".join([*rows, ""])
+
+
+def _broken(error: Exception) -> str:
+    """What went wrong here, in short."""
+    return redacted(f"{type(error).__name__}: {error}"[:300])
 
 
 async def _unless_gone(request: Request, work: Any) -> Any:

@@ -1,0 +1,96 @@
+"""Bodies of requests: read within a time and a size, all large ones together within a budget, and only then parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+
+from recollect.serve.limits import BODY_S, SHARES, SMALL
+from recollect.serve.protocol import Refused
+
+
+class Body:
+    """The body of one request while it is held."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.whole = self.dropped = False
+        self.deadline = asyncio.timeout(BODY_S)
+
+    @property
+    def counted(self) -> int:
+        """Bytes that count against the budget."""
+        return len(self.data) if len(self.data) > SMALL else 0
+
+    def drop(self) -> None:
+        """Give up an unfinished body; who reads it is told."""
+        self.dropped, self.data = True, bytearray()
+        self.deadline.reschedule(asyncio.get_running_loop().time())
+
+
+class Bodies:
+    """All bodies that are being read or worked on."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest, self.budget = largest, SHARES * largest
+        self.held: dict[Body, None] = {}
+
+    @asynccontextmanager
+    async def taken(self, request: Request) -> AsyncIterator[bytearray]:
+        """The body of a request; its bytes count while this is open."""
+        body = Body()
+        self.held[body] = None
+        try:
+            await self._read(request, body)
+            yield body.data
+        finally:
+            del self.held[body]
+
+    async def _read(self, request: Request, body: Body) -> None:
+        declared = request.headers.get("content-length", "0")
+        try:
+            async with body.deadline:
+                self._check(int(declared) if declared.isdecimal() else 0)
+                async for part in request.stream():
+                    body.data += part
+                    self._check(len(body.data))
+                    self._make_room(body)
+        except TimeoutError:
+            if body.dropped:
+                raise Refused("too many large requests are on their way; come back later", status=503) from None
+            raise Refused(f"the body did not come within {BODY_S:g} s", status=408) from None
+        body.whole = True
+
+    def _check(self, size: int) -> None:
+        if size > self.largest:
+            raise Refused(f"a request may have {self.largest} bytes", status=413)
+
+    def _make_room(self, newest: Body) -> None:
+        """Beyond the budget, the largest of the unfinished bodies are given up."""
+        if not newest.counted:
+            return
+        over = sum(body.counted for body in self.held) - self.budget
+        unfinished = sorted((b for b in self.held if b.counted and not b.whole), key=lambda b: -b.counted)
+        for body in unfinished:
+            if over <= 0:
+                return
+            over -= body.counted
+            body.drop()
+
+
+def parsed(data: bytearray, marks: int) -> dict[str, Any]:
+    """The JSON object of a body, which may hold so many brackets and colons."""
+    if max(data.count(b"[") + data.count(b"{"), data.count(b":")) > marks:
+        raise Refused(f"the body holds more than {marks} lists, objects or names")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Refused("the body is not JSON, or nested too deeply") from None
+    if not isinstance(body, dict):
+        raise Refused("the body must be a JSON object")
+    return body
