@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint types format bench test-kernels test-slow test-trackers test-vllm clean help
+.PHONY: bubblewrap demo test lint types format bench test-kernels test-hostile test-slow test-trackers test-vllm clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -47,6 +47,9 @@ bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+test-hostile: $(STAMP) ## long campaigns of attacks; RECOLLECT_HOSTILE_SECONDS says how long the server's is
+	$(BIN)/pytest -m hostile -s
 
 TRITON := $(VENV)/triton
 $(TRITON)/.installed: $(STAMP)

@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """Call a plain function in a thread of its own; one that hangs is left behind and cannot hold up the program."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    waiting: list[asyncio.Future[Any]] = [loop.create_future()]
 
     def settle(value: Any, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_result(value) if error is None else future.set_exception(error)
+        for future in waiting:
+            if not future.done():
+                future.set_result(value) if error is None else future.set_exception(error)
 
     def work() -> None:
         value: Any = None
@@ -30,9 +31,13 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
             error = caught
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, value, error)
+        value = error = None  # an error holds this frame: it must not hold the error, or all that was seen would stay
 
     threading.Thread(target=work, daemon=True).start()
-    return await future
+    try:
+        return await waiting[0]
+    finally:
+        waiting.clear()  # for the same reason
 
 
 class Slots:

@@ -8,7 +8,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,9 @@ class Served:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def _child(args: Sequence[str], log: str, descriptors: int) -> None:
+def _child(args: Sequence[str], log: str, descriptors: int, env: Mapping[str, str]) -> None:
     redirect(log, log)
+    os.environ.update(env)
     if descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     import torch
@@ -50,13 +51,13 @@ def _child(args: Sequence[str], log: str, descriptors: int) -> None:
 
 
 @contextmanager
-def served(*options: str, descriptors: int = 0) -> Iterator[Served]:
+def served(*options: str, descriptors: int = 0, env: Mapping[str, str] | None = None) -> Iterator[Served]:
     """A server of the embedded model, up while this is open."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         log.touch()
         args = ["--checkpoint", "tiny", "--port", "0", *options, "trainer.threads=1", "trainer.device=cpu"]
-        process = CONTEXT.Process(target=_child, args=(args, str(log), descriptors))
+        process = CONTEXT.Process(target=_child, args=(args, str(log), descriptors, env or {}))
         process.start()
         try:
             yield Served(_url(process, log), int(process.pid or 0), log)

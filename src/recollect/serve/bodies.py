@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -13,13 +15,15 @@ from starlette.requests import Request
 from recollect.serve.limits import BODY_S, SHARES, SMALL
 from recollect.serve.protocol import Refused
 
+TRIM_S = 1.0  # after a large body
+
 
 class Body:
     """The body of one request while it is held."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.whole = self.dropped = False
+        self.whole = self.dropped = self.large = False
         self.deadline = asyncio.timeout(BODY_S)
 
     @property
@@ -39,6 +43,7 @@ class Bodies:
     def __init__(self, largest: int) -> None:
         self.largest, self.budget = largest, SHARES * largest
         self.held: dict[Body, None] = {}
+        self.trimming = False
 
     @asynccontextmanager
     async def taken(self, request: Request) -> AsyncIterator[bytearray]:
@@ -50,6 +55,14 @@ class Bodies:
             yield body.data
         finally:
             del self.held[body]
+            if body.large and not self.trimming:
+                self.trimming = True
+                asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        """Give the memory of large bodies back to the system."""
+        self.trimming = False
+        threading.Thread(target=trim, daemon=True).start()
 
     async def _read(self, request: Request, body: Body) -> None:
         declared = request.headers.get("content-length", "0")
@@ -58,6 +71,7 @@ class Bodies:
                 self._check(int(declared) if declared.isdecimal() else 0)
                 async for part in request.stream():
                     body.data += part
+                    body.large = body.large or len(body.data) > SMALL
                     self._check(len(body.data))
                     self._make_room(body)
         except TimeoutError:
@@ -81,6 +95,12 @@ class Bodies:
                 return
             over -= body.counted
             body.drop()
+
+
+def trim() -> None:
+    """Give memory that is free back to the system, where the C library can."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def parsed(data: bytearray, marks: int) -> dict[str, Any]:

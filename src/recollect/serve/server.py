@@ -103,8 +103,10 @@ class Server:
 
     async def _asked(self, request: Request, read: Callable[..., Asked]) -> Asked:
         """What a request asks for, read in a thread: others are answered meanwhile."""
-        async with self.bodies.taken(request) as data, (self.small if len(data) <= SMALL else self.large).one():
-            return await in_thread(self._understood, {"data": data, "read": read})
+        async with self.bodies.taken(request) as data:
+            lane = self.small if len(data) <= SMALL else self.large
+            async with lane.one():
+                return await in_thread(self._understood, {"data": data, "read": read})
 
     def _understood(self, data: bytearray, read: Callable[..., Asked]) -> Asked:
         body = parsed(data, self.bounds.marks)
@@ -161,9 +163,17 @@ class Server:
         """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
         news, ended, wake = dict[int, list[int]](), list[int](), asyncio.Event()  # of each choice only the newest
         head = answers.frame(asked, self.name, answers.new_id(asked.chat), chunk=True)
-        tasks = self._start(asked, count, lambda i, ids: (news.update({i: ids}), wake.set()))
+
+        def heard(i: int, ids: list[int] | None) -> None:
+            if ids is None:
+                ended.append(i)
+            else:
+                news[i] = ids
+            wake.set()
+
+        tasks = self._start(asked, count, heard)
         for i, task in enumerate(tasks):
-            task.add_done_callback(lambda _, i=i: (ended.append(i), wake.set()))  # type: ignore[misc]
+            task.add_done_callback(lambda _, i=i: heard(i, None))  # type: ignore[misc]
         watcher = asyncio.ensure_future(_when_gone(request, tasks))
         spoken = [Spoken(self.renderer.decode, asked.sampling.stop) for _ in range(count)]
         try:
