@@ -15,6 +15,7 @@ from dataclasses import replace
 from recollect.agents import find_agent
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
+from recollect.deadline import within
 from recollect.domains.registry import tools_of
 from recollect.offload import Slots
 from recollect.plugins import find
@@ -179,7 +180,7 @@ class Collector:
         what, seconds = ("answer", self.cfg.agent.timeout_s) if session else ("reward", self.cfg.agent.reward_timeout_s)
         kind: FailureKind = "agent" if session else "reward"
         try:
-            async with asyncio.timeout(seconds) as deadline:
+            async with within(seconds) as deadline:
                 await work
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from recollect.deadline import within
 from recollect.offload import in_thread
 from recollect.rewards.given import arguments, batch_arguments
 from recollect.rewards.registry import marks_of
@@ -22,7 +23,7 @@ async def call(
     """The score of a trajectory. ``plain`` allows a function that is marked ``inline`` to run in the event loop."""
     if marks_of(reward).level != "trajectory":
         raise ValueError("this reward scores many trajectories at once; it is called with call_batch")
-    async with asyncio.timeout(timeout):
+    async with within(timeout):
         return as_score(await _run(reward, arguments(reward, task, trajectory), plain))
 
 
@@ -33,7 +34,7 @@ async def call_batch(
 
     A reward of the level ``batch`` is called once, one of ``group`` once for every task, any other for each trajectory.
     """
-    async with asyncio.timeout(timeout):
+    async with within(timeout):
         together = getattr(reward, "call_batch", None)
         if together is not None:  # a weighted sum, whose parts may be of different levels
             return await together(tasks, trajectories)

@@ -7,8 +7,10 @@ import asyncio
 import importlib
 import inspect
 import re
+from collections.abc import Coroutine
 from typing import Any
 
+from recollect.deadline import seconds_left
 from recollect.rewards.code_tests import InOut, Script, read_tests
 from recollect.rewards.registry import reward
 from recollect.types import Score, Task, Trajectory
@@ -44,9 +46,21 @@ async def code_reward(
     async def check(test: InOut | Script) -> int:
         return test.passed(*await run(*test.program(code)))
 
-    passed = sum(await asyncio.gather(*(check(test) for test in tests.parts)))
+    passed = sum(await _within(seconds_left(), [check(test) for test in tests.parts]))
     share = passed / tests.count
     return Score(share if partial else float(passed == tests.count), {"passed": share, "tests": float(tests.count)})
+
+
+async def _within(seconds: float | None, checks: list[Coroutine[Any, Any, int]]) -> list[int]:
+    """What the checks give that end in time; one that does not is not passed."""
+    tasks = [asyncio.ensure_future(check) for check in checks]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=seconds)
+        return [task.result() for task in done]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def program(answer: str, trajectory: Trajectory) -> str | None:
