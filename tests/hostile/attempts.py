@@ -123,15 +123,15 @@ ATTEMPTS = [
 import ctypes, os, threading, time
 def hold():
     time.sleep(0.2)
-    kept = bytearray(100_000_000)
-    time.sleep(9)
+    kept = bytearray(60_000_000)
+    time.sleep(0.5)
+    os.write(1, b"HELD")
 for _ in range(4):
     if os.fork() == 0:
         threading.Thread(target=hold).start()
         time.sleep(0.1)
         ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
-time.sleep(0.5)
-print("HELD")
+for _ in range(4): os.wait()
 """, limited),
     Attempt("send to a socket by its path", "import socket\na, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
             "try: a.sendto(b'x', '/run/x')\nexcept FileNotFoundError: pass\nprint('OPEN')", refused),

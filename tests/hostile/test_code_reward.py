@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Programs that want ``code_reward`` without deserving it, in the real sandbox; and honest ones, which must get it."""
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,10 @@ from recollect.config import Config
 from recollect.domains.base import SYNTAX, Domain, finalize, reason
 from recollect.domains.experts import swe_expert
 from recollect.domains.experts.swe import TEST
+from recollect.domains.repair import MOST_BYTES, SKIPPED, changed, fixed, repaired
+from recollect.domains.sabotage import spoilt
+from recollect.domains.tally import tally
+from recollect.sandbox.session import Ran
 from recollect.sandbox.session import Session as Sandbox
 from recollect.tools.base import Tool
 from recollect.types import BadInput, Task
@@ -19,15 +22,8 @@ if TYPE_CHECKING:
     from recollect.session import Session
 
 PROMPT = f"""Repair a program. You work in a copy of its repository. {SYNTAX}
-Run the tests, read the code, edit it, and run the tests again. When they pass, finalize. The tests themselves are put \
-back as they were before they count."""
-
-MOST_BYTES = 8 << 20
-SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".pytest_cache"})
-_TESTS = re.compile(r"(^|/)(test_[^/]*|[^/]*_test\.py|tests?/.*|conftest\.py)$")
-_STEERING = {"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "tox.ini", "setup.cfg"}
-_PASSED = re.compile(r"\b[1-9]\d* passed\b|\bRan [1-9]\d* tests?\b")
-
+Run the tests, read the code, edit it, and run the tests again. When they pass, finalize. Only changes of the sources \
+count: the tests and the settings of their runner are put back as they were."""
 
 NEEDED = "a swe task needs `files` (path → text), or `repo`, an existing folder"
 
@@ -84,30 +80,73 @@ async def sandbox_of(session: Session) -> Sandbox:
 
 async def prepare(task: Task, session: Session) -> None:
     """Copy the repository into the sandbox."""
-    box = await sandbox_of(session)
-    for path, text in files_of(task).items():
-        await box.write(path, text)
+    await _fill(await sandbox_of(session), files_of(task))
+
+
+async def _fill(box: Sandbox, files: Mapping[str, str]) -> None:
+    """Write files, every one."""
+    for path, text in files.items():
+        ran = await box.write(path, text)
+        if ran.outcome != "ok":
+            raise Unwritten(f"{path} cannot be written into the sandbox: {ran.err or ran.outcome}")
+
+
+class Unwritten(RuntimeError):
+    """A file of a repository does not fit."""
 
 
 async def verify(task: Task, session: Session, answer: str) -> bool:
-    """Run the tests as they came, without files that would steer the test runner or stand in for a library."""
-    box, files = await sandbox_of(session), files_of(task)
-    for path, text in files.items():
-        if _TESTS.search(path):
-            await box.write(path, text)
-    listed = await box.command("find . -type f -not -path '*/__pycache__/*' -printf '%P\\n'")
-    for path in listed.out.splitlines():
-        name = path.rpartition("/")[2]
-        if path not in files and (name in _STEERING or name.partition(".")[0] in sys.stdlib_module_names):
-            await box.command(f"rm -f -- {_quoted(path)}")
-    test = str(task.fields.get("test") or TEST)
-    ran = await box.command(test)
-    runner = "pytest" in test or "unittest" in test
-    return ran.outcome == "ok" and ran.code == 0 and (not runner or bool(_PASSED.search(ran.out + ran.err)))
+    """Whether the tests as they came pass in a fresh sandbox with what the attempt changed in the sources.
+
+    Then the tests are run once more, spoilt: where one passes that does not with the repository as it came, something
+    else than the tests decides.
+    """
+    files, test = files_of(task), str(task.fields.get("test") or TEST)
+    box = await sandbox_of(session)
+    found = await changed(box, files, piece=box.limits.output_kb * 512)
+    if found is None:
+        return False
+    after = repaired(files, *found, test)
+    try:
+        real = await _run(session, after, test)
+    except Unwritten:  # the attempt left no room, or a file where a folder was
+        return False
+    if not (real.outcome == "ok" and real.code == 0):
+        return False
+    tests = spoilt({path: text for path, text in files.items() if fixed(path, test)})
+    if not tests:
+        return not _is_runner(test) or bool((seen := tally(real.out + real.err)) and seen.passed)
+    wrong = await _run(session, {**after, **tests}, test)
+    return _deserved(test, real, wrong, await _run(session, {**files, **tests}, test))
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+async def _run(session: Session, files: Mapping[str, str], test: str) -> Ran:
+    """Run the tests of a repository in a fresh sandbox, where neither home nor user site holds anything."""
+    (await sandbox_of(session)).close()
+    box = await sandbox_of(session)
+    await _fill(box, files)
+    return await box.command(f"export HOME=/nonexistent PYTHONNOUSERSITE=1\n{test}")
+
+
+def _deserved(test: str, real: Ran, wrong: Ran, before: Ran) -> bool:
+    """Whether passing means something: spoilt tests fail, and no test has gone or is skipped that was not before."""
+    if wrong.outcome == "ok":
+        return False
+    seen, spoilt_now, spoilt_before = (tally(ran.out + ran.err) for ran in (real, wrong, before))
+    if seen is None or spoilt_now is None or spoilt_before is None:
+        return not _is_runner(test)
+    return (
+        seen.passed > 0
+        and seen.total >= spoilt_before.total
+        and seen.total == spoilt_now.total
+        and seen.skipped <= spoilt_before.skipped
+        and spoilt_now.passed <= spoilt_before.passed
+        and spoilt_now.skipped <= spoilt_before.skipped
+    )
+
+
+def _is_runner(test: str) -> bool:
+    return "pytest" in test or "unittest" in test
 
 
 def asked(task: Task) -> str:

@@ -54,6 +54,7 @@ HELPERS = frozenset(
         "numpy",
     ]
 )  # modules that tests may use because the program has imported them; they are the judge's own
+HOLDERS: dict[str, Any] = {"l": list, "t": tuple, "e": set, "z": frozenset}
 CHANGING = (list, dict, set, bytearray)
 
 
@@ -107,9 +108,9 @@ class Link:
             return ["b", repr(bytes(value))]
         if isinstance(value, dict):
             return ["d", *([self.pack(k, depth + 1), self.pack(v, depth + 1)] for k, v in dict.items(value))]
-        for mark, kind in (("l", list), ("t", tuple), ("e", set), ("z", frozenset)):
-            if isinstance(value, kind):
-                return [mark, *(self.pack(v, depth + 1) for v in kind.__iter__(value))]
+        for mark, holder in HOLDERS.items():
+            if isinstance(value, holder):
+                return [mark, *(self.pack(v, depth + 1) for v in holder.__iter__(value))]
         return self._pack_object(value, depth)
 
     def _pack_object(self, value: Any, depth: int) -> Any:
@@ -141,9 +142,8 @@ class Link:
             return bytearray(ast.literal_eval(rest[0]))
         if mark == "d":
             return {self.unpack(k): self.unpack(v) for k, v in rest}
-        if mark in "ltez":
-            kind = {"l": list, "t": tuple, "e": set, "z": frozenset}[mark]
-            return kind(map(self.unpack, rest))
+        if mark in HOLDERS:
+            return HOLDERS[mark](map(self.unpack, rest))
         if mark == "m":
             place, _, name = str(rest[0]).rpartition(".")
             return (
@@ -193,7 +193,7 @@ class Link:
 
     def error(self, name: str, args: list[Any]) -> BaseException:
         """What the other side raised, as an exception of this one's."""
-        found = self.shared.get(name, getattr(builtins, name, None))
+        found: Any = self.shared.get(name, getattr(builtins, name, None))
         fits = isinstance(found, type) and issubclass(found, Exception)
         return found(*args) if fits else RuntimeError(f"{name}: {args}")
 
@@ -463,13 +463,13 @@ def main(code: str) -> None:
         work(Link(*ends, {}), code, json.loads(_line(down[0])))
     os.close(down[0])
     os.close(up[1])
-    with os.fdopen(tests, encoding="utf-8") as stream:
-        steps = json.load(stream)
+    with os.fdopen(tests, encoding="utf-8") as given:
+        steps = json.load(given)
     setup = [text for kind, text in steps if kind == "setup" and _defines(text)]
     os.write(down[1], json.dumps(setup).encode() + b"\n")
-    with os.fdopen(out, "w", encoding="utf-8") as stream:
+    with os.fdopen(out, "w", encoding="utf-8") as verdicts:
         try:
-            judge(Judge(up[0], down[1]), stream, steps)
+            judge(Judge(up[0], down[1]), verdicts, steps)
         except (Gone, ValueError, RecursionError, OSError):
             return
 

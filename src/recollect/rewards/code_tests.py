@@ -9,7 +9,10 @@ by a second process inside, which the program answers but cannot enter (``code_j
 from __future__ import annotations
 
 import ast
+import base64
 import json
+import marshal
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -183,7 +186,10 @@ def _plain_call(source: str) -> bool:
 
 @cache
 def _judge() -> str:
-    return Path(__file__).with_name("code_judge.py").read_text()
+    """The judge's program, compiled once: the sandbox runs the same Python."""
+    code = compile(Path(__file__).with_name("code_judge.py").read_text(), "judge", "exec", dont_inherit=True)
+    text = base64.b64encode(zlib.compress(marshal.dumps(code))).decode()
+    return f"import binascii, marshal, zlib\nexec(marshal.loads(zlib.decompress(binascii.a2b_base64({text!r}))))"
 
 
 def _same(said: str, expected: Any) -> bool:

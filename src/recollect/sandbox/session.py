@@ -46,6 +46,11 @@ class Session:
         self._started = False  # the session has run something that the model wrote
 
     @property
+    def limits(self) -> Sandbox:
+        """What holds for each of its calls."""
+        return self._cfg
+
+    @property
     def closed(self) -> bool:
         """True when nothing can run here any more."""
         return self._closed
