@@ -17,6 +17,8 @@ from recollect.compose import differing, to_yaml
 from recollect.config import Config
 from recollect.data.questions import asked_of
 from recollect.folders import refuse_unwritable
+from recollect.locks import NAME as LOCK
+from recollect.locks import Lock, lock_folder, refuse_locked
 from recollect.types import BadInput, Group
 
 MAY_CHANGE = (  # keys that do not change what a run computes
@@ -42,6 +44,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock: Lock | None = None  # held while this process writes to it
 
     @staticmethod
     def of(cfg: Config) -> Run:
@@ -60,7 +63,10 @@ class Run:
         config = run.path / "config.yaml"
         if run.path.exists() and not run.path.is_dir():
             raise BadInput(f"the run directory {run.path} is a file")
-        used = run.path.is_dir() and any(p.suffix != ".tmp" for p in run.path.iterdir())
+        if run.path.is_symlink() and not run.path.exists():
+            raise BadInput(f"the run directory {run.path} is a link to a folder that is not there")
+        refuse_locked(run.path, f"the run directory {run.path}")
+        used = run.path.is_dir() and any(p.suffix != ".tmp" and p.name != LOCK for p in run.path.iterdir())
         if used and not config.is_file():
             raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
         if run.moves_aside(cfg):
@@ -89,7 +95,10 @@ class Run:
 
     @staticmethod
     def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
-        """Open the run directory for writing; an earlier run in it moves aside where it has to."""
+        """Open the run directory for writing; an earlier run in it moves aside where it has to.
+
+        No other process can write there until this one is done.
+        """
         run = Run.usable(cfg)
         if run.moves_aside(cfg):
             place = run.aside()
@@ -98,11 +107,16 @@ class Run:
             except OSError as error:
                 raise BadInput(f"{run.path} cannot be moved aside to start anew: {error.strerror}") from None
             say(f"trainer.resume_mode=disable: the run that was in {run.path} is now {place}")
-        run.path.mkdir(parents=True, exist_ok=True)
+        run.lock = lock_folder(run.path, f"the run directory {run.path}")
         write_atomic(run.path / "config.yaml", to_yaml(cfg))
         for name in ("trajectories", "checkpoints", "plots"):
             (run.path / name).mkdir(exist_ok=True)
         return run
+
+    def release(self) -> None:
+        """Let other processes write to it."""
+        if self.lock is not None:
+            self.lock.release()
 
     @property
     def metrics_path(self) -> Path:

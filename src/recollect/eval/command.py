@@ -8,6 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.folders import refuse_unwritable
+from recollect.locks import lock_file
 from recollect.rewards.start import check_reward
 from recollect.rewards.text import last_boxed
 from recollect.rollout import Collector
@@ -48,13 +50,15 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
         refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")
-    cast = who.cast(max((t.question for t in tasks), key=len))
-    try:
-        result = _measure(cfg, cast, tasks, who, place, console, baselines)
-    finally:
-        cast.close()
+    with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
+        cast = who.cast(max((t.question for t in tasks), key=len))
+        try:
+            result = _measure(cfg, cast, tasks, who, place, console, baselines)
+        finally:
+            cast.close()
+        if place is not None:
+            store(place, result, trained_length(cfg))
     if place is not None:
-        store(place, result, trained_length(cfg))
         console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
     if console.quiet:
         print(json.dumps(result))

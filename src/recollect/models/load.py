@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat import use_template
+from recollect.models.checksums import verify_checksums
 from recollect.models.kinds import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.runs import EMBEDDED, find_checkpoint
@@ -50,7 +51,7 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
         return load_tokenizer(base, template)
 
     try:
-        found = AutoTokenizer.from_pretrained(model_path(path))
+        found = AutoTokenizer.from_pretrained(model_path(path), trust_remote_code=False)
         return use_template(_as_declared(model_path(path), found), template)
     except BadInput:
         raise
@@ -88,7 +89,7 @@ def load_config(path: str) -> Any:
         return load_config(base)
 
     try:
-        found = AutoConfig.from_pretrained(model_path(path))
+        found = AutoConfig.from_pretrained(model_path(path), trust_remote_code=False)
     except BadInput:
         raise
     except Exception as error:
@@ -103,14 +104,26 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
     from transformers import AutoModelForCausalLM
 
     from recollect.models.attention import register
+    from recollect.models.complete import check_complete, check_finite
 
     path = find_checkpoint(path)[0]
     base = adapter_base(path)
     try:
         if base is not None:
-            return merge_adapter(load_model(base, torch.float32), path).to(device, dtype)
+            verify_checksums(Path(path).expanduser())
+            merged = merge_adapter(load_model(base, torch.float32), path)
+            check_finite(merged.named_parameters(), path)
+            return merged.to(device, dtype)
         load_config(path)
-        model = AutoModelForCausalLM.from_pretrained(model_path(path), dtype=dtype, attn_implementation=register())
+        verify_checksums(Path(model_path(path)))
+        model, found = AutoModelForCausalLM.from_pretrained(
+            model_path(path),
+            dtype=dtype,
+            attn_implementation=register(),
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
+        check_complete(model, found, path)
     except BadInput:
         raise
     except Exception as error:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recollect.models.complete import check_finite
 from recollect.types import BadInput
 
 ADAPTER = "default"
@@ -168,6 +169,7 @@ def load_adapter(model: nn.Module, folder: Path) -> None:
     other = stored.keys() ^ mine.keys() or {n for n in mine if mine[n].shape != stored[n].shape}
     if other:
         raise ValueError(f"its adapter is for another model or of another shape ({min(other)})")
+    check_finite(stored.items(), str(folder))
     for name, weight in mine.items():
         weight.copy_(stored[name])
 

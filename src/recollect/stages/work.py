@@ -14,6 +14,7 @@ from recollect.config import Config
 from recollect.console import Console
 from recollect.data.tasks import TaskStream, held_out
 from recollect.folders import refuse_unwritable
+from recollect.locks import lock_folder
 from recollect.models.load import load_model
 from recollect.models.runs import find_checkpoint, pin_models
 from recollect.models.tiny import SCRATCH, save_scratch
@@ -34,7 +35,9 @@ LINEAGE = "lineage.json"
 
 def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
     """Do what is left of all stages, and write the report of the whole."""
-    return Work(plan, console).run()
+    work = Work(plan, console)
+    with lock_folder(plan.root, f"the folder {plan.root} of these stages"):
+        return work.run()
 
 
 class Work:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from recollect.models.checksums import verify_checksums, write_checksums
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy
 from recollect.models.runs import names
 from recollect.run import remove_tree
@@ -38,9 +40,21 @@ def save(
     state: dict[str, Any],
     critic: Critic | None = None,
 ) -> Path:
-    """Write ``folder/name`` and return it."""
-    base = _keep_base(folder, learner.model)
+    """Write ``folder/name`` and return it. What a full disk left of it is removed."""
     final, temporary = folder / name, folder / f".{name}.writing"
+    try:
+        _write(temporary, final, learner, tokenizer, state, critic)
+    except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
+        shutil.rmtree(temporary, ignore_errors=True)
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        raise OSError(f"the checkpoint {final} could not be written: {why}") from error
+    return final
+
+
+def _write(
+    temporary: Path, final: Path, learner: Learner, tokenizer: Any, state: dict[str, Any], critic: Critic | None
+) -> None:
+    base = _keep_base(final.parent, learner.model)
     remove_tree(temporary)
     temporary.mkdir(parents=True)
     whole = learner.model if learner.masters is None else learner.plain(torch.float32)
@@ -52,8 +66,8 @@ def save(
         critic.save_weights(temporary / CRITIC)
         torch.save(critic.learner.state(), temporary / CRITIC / OPTIMIZER)
     (temporary / STATE).write_text(json.dumps(state))
+    write_checksums(temporary)
     _replace(temporary, final)
-    return final
 
 
 def _keep_base(folder: Path, model: Any) -> str | None:
@@ -94,20 +108,29 @@ def drop_after(folder: Path, step: int) -> None:
 
 
 def load_newest(
-    folder: Path, kind: str, learner: Learner, warn: Callable[[str], None], critic: Critic | None = None
+    folder: Path,
+    kind: str,
+    learner: Learner,
+    warn: Callable[[str], None],
+    critic: Critic | None = None,
+    needed: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """Put the newest readable checkpoint into the learner and return its state; None when there is none."""
+    """Put the newest readable checkpoint into the learner and return its state, which has the ``needed`` keys.
+
+    None when there is none.
+    """
     for name in reversed(names(folder, kind)):
         try:
-            return load(folder / name, learner, critic)
+            return load(folder / name, learner, critic, needed)
         except Exception as error:
             warn(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}); trying the one before")
     return None
 
 
-def load(path: Path, learner: Learner, critic: Critic | None = None) -> dict[str, Any]:
+def load(path: Path, learner: Learner, critic: Critic | None = None, needed: Sequence[str] = ()) -> dict[str, Any]:
     """Put one checkpoint into the learner, and the critic if there is one, and return its state."""
-    state = json.loads((path / STATE).read_text())
+    verify_checksums(path)
+    state = checked_state(path, needed)
     saved = torch.load(path / OPTIMIZER, weights_only=True, map_location=learner.device)
     load_weights(path, learner)
     learner.load_state(saved)
@@ -115,7 +138,20 @@ def load(path: Path, learner: Learner, critic: Critic | None = None) -> dict[str
         saved = torch.load(path / CRITIC / OPTIMIZER, weights_only=True, map_location=learner.device)
         critic.load_weights(path / CRITIC)
         critic.learner.load_state(saved)
-    return dict(state)
+    return state
+
+
+def checked_state(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """The state in a checkpoint, if it can be that of this checkpoint and has the ``needed`` keys."""
+    state = json.loads((path / STATE).read_text())
+    if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] < 0:
+        raise ValueError(f"{path / STATE} is not the state of a checkpoint")
+    if missing := [name for name in needed if name not in state]:
+        raise ValueError(f"{path / STATE} has no {missing[0]}")
+    named = re.fullmatch(r"(?:step|sft)-(\d+)", path.name)
+    if named and int(named[1]) != state["step"]:
+        raise ValueError(f"{path / STATE} is of step {state['step']}, not of {path.name}")
+    return state
 
 
 def load_weights(path: Path, learner: Learner) -> None:

@@ -13,6 +13,7 @@ from recollect.data.tasks import TaskStream, held_out
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.report import write_report
+from recollect.locks import refuse_locked
 from recollect.models.runs import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
@@ -46,6 +47,7 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
+        refuse_locked(Run.of(cfg).path, f"the run directory {Run.of(cfg).path}")
         pin_models(cfg, console.say)
         for line in who_plays(cfg):
             console.say(line)
@@ -105,6 +107,7 @@ class Fit:
         finally:
             asyncio.run(self.collector.close())
             self.cast.close()
+            self.run.release()
 
     def _fit(self) -> dict[str, Any]:
         if self.cfg.trainer.val_only:
@@ -307,11 +310,12 @@ class Fit:
         if self.start is not None:
             state: dict[str, Any] | None = self.start.state
         else:
-            state = checkpoint.load_newest(self.folder, "step", self.parts.learner, self.console.warn, self.critic)
+            known = "metrics_size", "batches", "held_out", "trained_tokens"
+            given = self.parts.learner, self.console.warn, self.critic
+            state = checkpoint.load_newest(self.folder, "step", *given, needed=known)
         if state is None and checkpoint.names(self.folder, "step"):
             raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")
-        for key, value in (state or {}).items():
-            setattr(self.progress, key, value)
+        self.progress.restore(state or {})
         return state is not None
 
     def _resume(self) -> bool:

@@ -1,4 +1,4 @@
-"""Ctrl-C once: finish what is under way, save, stop. Twice: stop now."""
+"""Ctrl-C or SIGTERM once: finish what is under way, save, stop. Twice: stop now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asked:
 
 @contextmanager
 def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
-    """While this is open, the first Ctrl-C only sets ``asked.stop``."""
+    """While this is open, the first Ctrl-C or SIGTERM (which cluster managers send) only sets ``asked.stop``."""
 
     def ask(number: int, frame: Any) -> None:
         if asked.stop:
@@ -31,8 +31,9 @@ def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
         asked.stop = True
         console.warn(f"stopping after this {unit} (Ctrl-C again to stop now)")
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from recollect import config
@@ -22,6 +22,7 @@ from recollect.train.metrics import role_tokens, step_metrics
 from recollect.train.setup import Parts
 from recollect.train.step_progress import told
 from recollect.train.update import policy_update
+from recollect.types import BadInput
 
 
 @dataclass
@@ -46,6 +47,15 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         return asdict(self)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what a checkpoint says; refuse what cannot be a run's progress."""
+        kinds = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        for name, value in state.items():
+            kind = kinds.get(name, object)
+            if (kind in (int, str, dict) and type(value) is not kind) or (kind is int and value < 0):
+                raise BadInput(f"the checkpoint's trainer_state.json is damaged: {name}={value!r}")
+            setattr(self, name, value)
 
 
 def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:

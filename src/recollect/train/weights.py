@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from recollect.models.complete import check_finite
 from recollect.models.lora import is_adapted, load_adapter, save_adapter
 from recollect.train.masters import Masters
 
@@ -33,5 +34,6 @@ def read_weights(folder: Path, model: Any, masters: Masters | None = None) -> No
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:
         raise ValueError(f"its weights are those of another model ({(unexpected or missing)[0]})")
+    check_finite(weights.items(), str(folder))
     if masters is not None:
         masters.load(weights)

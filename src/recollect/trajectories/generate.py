@@ -20,6 +20,7 @@ from recollect.config import Config
 from recollect.console import Console
 from recollect.domains.registry import DOMAINS
 from recollect.folders import refuse_unwritable
+from recollect.locks import lock_file
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
@@ -193,7 +194,8 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     check_reward(cfg, tasks, console.say)
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
-    with players(cfg, request.policy, request.user, tasks) as roles:
+    locked = lock_file(request.out.expanduser(), f"--out {request.out}")
+    with locked, players(cfg, request.policy, request.user, tasks) as roles:
         return attempt(cfg, request, roles, tasks, sampling, console)
 
 

@@ -61,6 +61,7 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
     plain = learner.plain(pick_dtype(cfg.sft.export_dtype, "cpu"))
     write_model(plain, tokenizer, run.path / "model")
     run.write_json(REPORT, report)
+    run.release()
     console.say(f"model: {run.path / 'model'}")
     return report
 

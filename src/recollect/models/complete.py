@@ -1,0 +1,31 @@
+"""Whether a model is all there: every weight it has is in its files, nothing else is, and all of it are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from recollect.types import BadInput
+
+
+def check_complete(model: Any, found: Mapping[str, Any], path: str) -> None:
+    """Refuse a model whose files lack weights, or hold others; ``found`` is what the library says about its loading."""
+    for name, what in (
+        ("missing_keys", "lacks weights of the model, which would be random"),
+        ("unexpected_keys", "holds weights that the model does not have"),
+        ("mismatched_keys", "holds weights of another shape than the model's"),
+    ):
+        if keys := sorted(map(str, found.get(name) or ())):
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise BadInput(f"{path} {what}: {keys[0]}{more}; load the folder that the model was saved to")
+    check_finite(model.named_parameters(), path)
+
+
+@torch.no_grad()
+def check_finite(weights: Iterable[tuple[str, torch.Tensor]], path: str) -> None:
+    """Refuse weights that are no numbers."""
+    for name, weight in weights:
+        if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
+            raise BadInput(f"{path}: the weights {name} are not finite (NaN or infinity); the model is damaged")
