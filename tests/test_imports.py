@@ -22,6 +22,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
             "recollect.media",
             "recollect.notes",
             "recollect.folders",
+            "recollect.locks",
             "recollect.deadline",
             "recollect.domains",
             "recollect.roles",

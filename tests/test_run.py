@@ -244,6 +244,7 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
     assert good["turns"][0] == {
         "role": "memory",
         "is_final": 0,
+        "question": 0,
         "prompt_ids": [1, 2],
         "ids": [3, 4],
         "logprobs": [-0.5, -1.25],
@@ -251,6 +252,7 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
         "stop": "length",
         "version": 6,
         "trainable": False,
+        "is_trainable": False,
         "temperature": 0.7,
     }
     assert (good["answer"], good["reward"], good["parts"], good["notes"]) == (
