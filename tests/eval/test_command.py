@@ -12,6 +12,7 @@ from recollect.console import Console
 from recollect.eval import command
 from recollect.eval.actors import named
 from recollect.eval.items import Item, ItemLog
+from recollect.eval.place import place_name
 from recollect.eval.results import markdown, summary, tables
 from recollect.types import BadInput
 
@@ -128,7 +129,7 @@ def test_an_unknown_baseline_is_refused_before_anything_runs(
 
 
 def test_results_of_other_tasks_have_a_name_of_their_own(small_model: Path) -> None:
-    names = [command.place_name(named(str(small_model), [], [*SETTINGS, f"evaluation.first={n}"])) for n in (0, 50)]
+    names = [place_name(named(str(small_model), [], [*SETTINGS, f"evaluation.first={n}"])) for n in (0, 50)]
     assert names == [small_model.name, f"{small_model.name}+first-50"]
 
 

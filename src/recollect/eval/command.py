@@ -21,6 +21,7 @@ from recollect.data.tasks import held_out
 from recollect.eval.actors import Named
 from recollect.eval.evaluate import evaluate, val_sampling
 from recollect.eval.items import Item, ItemLog, fingerprint, item_of
+from recollect.eval.place import STAMP, place_name, refuse_others, stamp_of
 from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
@@ -47,13 +48,15 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
     for agent in baselines:
         agent_config(cfg, agent)  # refuses an unknown one before anything is measured
     check_reward(cfg, tasks, console.say)
+    stamp = stamp_of(cfg, who.players)
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
         refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")
+        refuse_others(place.with_name(f"{place.name}.json"), stamp, who.path)
     with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
         cast = who.cast(max((t.question for t in tasks), key=len))
         try:
-            result = _measure(cfg, cast, tasks, who, place, console, baselines)
+            result = {**_measure(cfg, cast, tasks, who, place, console, baselines), STAMP: stamp}
         finally:
             cast.close()
         if place is not None:
@@ -62,12 +65,6 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
         console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
     if console.quiet:
         print(json.dumps(result))
-
-
-def place_name(who: Named) -> str:
-    """The name of the results within the run: the checkpoint's, the roles that others play, and where tasks begin."""
-    first = who.cfg.evaluation.first
-    return "+".join([Path(who.path or "roles").name, *sorted(who.roles), *([f"first-{first}"] if first else [])])
 
 
 def _measure(

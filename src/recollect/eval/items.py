@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from recollect.compose import flatten, to_yaml
+from recollect.compose import flatten
 from recollect.config import Config
 from recollect.data.questions import questions_of
 from recollect.eval.card import file_hash
@@ -25,7 +25,10 @@ from recollect.types import Task, Trajectory
 
 METRICS = {"em": qa_em, "f1": qa_f1_reward, "sub_em": sub_em}
 FILES = (".py", ".json", ".yaml", ".yml", ".txt")
-ANYWAY = ("lengths:", "tasks:", "val_max_samples:", "val_batch_size:", "default_local_dir:", "logger:")
+ANYWAY = (  # settings that change no item: how many there are, and what is written where
+    *("evaluation.lengths", "evaluation.tasks", "data.val_max_samples", "data.val_batch_size"),
+    *("trainer.default_local_dir", "trainer.logger"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,17 @@ def scores_of(task: Task, trajectory: Trajectory) -> dict[str, float]:
     return {name: sum(score(p.answer, q.task(task)) for p, q in pairs) / len(pairs) for name, score in METRICS.items()}
 
 
+def deciding(cfg: Config) -> list[str]:
+    """The settings that an item's outcome may depend on."""
+    return [f"{key}={value}" for key, value in flatten(OmegaConf.structured(cfg)).items() if key not in ANYWAY]
+
+
 def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
     """A name for what decides an item's outcome: settings, the files they name, and who plays which role.
 
     Of weights and of a corpus it is the time at which they were written; of data nothing, for an item knows its task.
     """
-    lines = [line for line in to_yaml(cfg).splitlines() if not line.strip().startswith(ANYWAY)]
-    made = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    made = hashlib.blake2b("\n".join(deciding(cfg)).encode(), digest_size=8)
     for path in _named_files(cfg):
         made.update(f"{path}:{file_hash(path)}\n".encode())
     if cfg.search.corpus:

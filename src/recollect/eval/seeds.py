@@ -25,6 +25,7 @@ from recollect.eval.accuracy import mean_score, of_scores
 from recollect.eval.actors import config_of
 from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
+from recollect.eval.place import STAMP, file_place, file_stamp, refuse_others
 from recollect.folders import refuse_unwritable
 from recollect.models.load import context_window
 from recollect.models.runs import find_checkpoint
@@ -47,18 +48,20 @@ def run_seeds(
     if seeds < 1:
         raise BadInput(f"--seeds {seeds} must be at least 1")
     path, run = find_checkpoint(model)
-    place = out or Path("runs") / "eval" / f"{Path(path).name}-{Path(data[0]).stem}"
-    refuse_unwritable(place, "the results" if out is None else f"--out {out}")
     files = f"data.val_files={json.dumps(list(data))}"
     cfg = config_of(run, [*settings, files])
     numbers = [cfg.trainer.seed + i for i in range(seeds)]
+    stamp = file_stamp(cfg, path, numbers)
+    place = out or file_place(path, run, data, stamp)
+    refuse_unwritable(place, "the results" if out is None else f"--out {out}")
+    refuse_others(place / "metrics.json", stamp, path)
     if holds_conversations(cfg.data.val_files):
         if seeds > 1:
             console.say(f"conversations are predicted, not sampled: all {seeds} seeds give the same")
         result = _predicted(cfg, path)
     else:
         result = _attempted(cfg, path, numbers, console)
-    result = {"model": path, "data": list(data), "seeds": numbers, **result}
+    result = {"model": path, "data": list(data), "seeds": numbers, STAMP: stamp, **result}
     place.mkdir(parents=True, exist_ok=True)
     result["card"] = card(cfg, path, data, numbers)
     write_atomic(place / "metrics.json", json.dumps(result, indent=2) + "\n")
