@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.types import BadInput
 from tests import commands
 
 FAST = [
@@ -323,17 +322,3 @@ def test_the_exit_code_says_what_happened(tmp_path: Path) -> None:
     assert (unknown.returncode, unknown.stderr.startswith("recollect: No such option")) == (2, True)
     alone = recollect()
     assert (alone.returncode, "\n  convert " in alone.stdout) == (2, True)
-
-
-def test_options_of_the_guide_are_settings() -> None:
-    from recollect.cli import _spelt_out
-
-    words = ["sft", "--model_name", "tiny", "--tool", "reason", "--data_root=data/sft", "--out_dir", "o"]
-    settings = ["actor_rollout_ref.model.path=tiny", "data.train_files=data/sft", "trainer.default_local_dir=o"]
-    assert _spelt_out(words) == ["sft", "--tool", "reason", *settings]
-    given = ["train", "needle", "--trajectory_glob", "raw/*.json", "--min_reward", "0.3"]
-    assert _spelt_out(given) == ["train", "needle", "data.train_files=raw/*.json", "data.min_reward=0.3"]
-    assert _spelt_out(["convert", "--out_dir", "x"]) == ["convert", "--out_dir", "x"]
-    with pytest.raises(BadInput, match="--out_dir needs a value"):
-        _spelt_out(["train", "--out_dir"])
-    assert _spelt_out(["pipeline", "--skip-rl"]) == ["pipeline", "--skip", "rl"]

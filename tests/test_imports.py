@@ -27,6 +27,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
             "recollect.domains",
             "recollect.roles",
             "recollect.trajectories",
+            "recollect.trl",
         ),
         *("recollect.policies.endpoint", "recollect.policies.messages", "recollect.policies.replies"),
         "recollect.secrets",

@@ -83,8 +83,8 @@ def composed(
 ) -> Composed:
     """The same, with what is to be said about it."""
     settings = _parse(words(overrides))
-    if base is None and recipe is None and any(key == "data.train_files" and value for key, value in settings):
-        base = {}
+    if base is None and recipe is None:
+        base = _own_data(dict(settings))
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
     where = f"recipe {recipe}" if recipe else where
     variants = _variants(tree.pop("variants", None), where)
@@ -123,6 +123,15 @@ def _of_rows(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     if name in AGENT_NAMES and AGENT_NAMES[name] in MANY and "agent.reward_name" not in given:
         picked.append(("agent.reward_name", EVERY_QUESTION))
     return picked
+
+
+def _own_data(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a command starts from that brings data of its own; trajectories of a domain name their agent. Else None."""
+    from recollect.data.stored_agents import agent_of
+
+    files, offline = (_as_list(given.get(f"data.{name}") or []) for name in ("train_files", "offline_files"))
+    agent = agent_of([*files, *offline])
+    return agent if agent or files else None
 
 
 def _variants(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -288,6 +297,8 @@ def _set(cfg: Any, key: str, value: Any) -> None:
 
 def _as_list(value: Any) -> list[Any]:
     """A list from one value, or from a list in quotes."""
+    if isinstance(value, list):
+        return value
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
         parsed = _parse([f"x={value}"])[0][1]
         return parsed if isinstance(parsed, list) else [value]

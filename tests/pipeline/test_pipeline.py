@@ -129,7 +129,9 @@ def test_bad_plans_are_refused_before_anything_runs(
 
 
 def test_the_embedded_example_is_read() -> None:
-    assert set(read_plan(None).agents) == {"mhqa", "video", "math"}
+    example = read_plan(None)
+    assert set(example.agents) == {"mhqa", "video", "math"}
+    assert example.config(example.rl).algorithm.adv_estimator == "gae"  # it says that it is PPO
     with pytest.raises(BadInput, match="no pipeline at"):
         read_plan("nowhere.yaml")
 

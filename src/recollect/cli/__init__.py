@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 in
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 
@@ -35,30 +36,36 @@ def main() -> None:
         _handle(error)
 
 
-_MODEL, _OUT, _DATA = "actor_rollout_ref.model.path", "trainer.default_local_dir", "data.train_files"
-GUIDE = {  # options of the trajectory guide's scripts, and the settings that they stand for
-    "sft": {"--model_name": _MODEL, "--data_root": _DATA, "--out_dir": _OUT},
-    "train": {"--model_name": _MODEL, "--trajectory_glob": _DATA, "--out_dir": _OUT, "--min_reward": "data.min_reward"},
-}
+OPTIONS = {"sft": {"tool"}, "train": {"min_reward"}}  # keys that are options of recollect's own, too
+STAGES_OF_THE_GUIDE = {"generation": "generate", "conversion": "convert"}  # what its script calls them
 
 
 def _spelt_out(words: list[str]) -> list[str]:
-    """A command's words with `--skip-STAGE` as `--skip STAGE`, and options of the guide as settings."""
+    """A command's words with `--skip-STAGE` as `--skip STAGE`, and options of VideoMultiAgents' scripts as `--key`."""
     command = words[0] if words else ""
     if command == "pipeline":
-        split = (["--skip", w.removeprefix("--skip-")] if w.startswith("--skip-") else [w] for w in words)
-        return [word for pair in split for word in pair]
-    made, settings, rest = list[str](), list[str](), iter(words)
+        return [part for word in words for part in _skipped(word)]
+    if command not in ("sft", "train"):
+        return words
+    from recollect.trl.read import names_of
+
+    names = names_of(command) - OPTIONS[command]
+    made, rest = list[str](), iter(words)
     for word in rest:
-        name, has_value, value = word.partition("=")
-        key = GUIDE.get(command, {}).get(name)
-        if key is None:
+        option, has_value, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in names:
             made.append(word)
         elif has_value or (value := next(rest, "")):
-            settings.append(f"{key}={value}")
+            made += ["--key", f"{name}={value}"]
         else:
-            raise BadInput(f"{name} needs a value")
-    return made + settings
+            raise BadInput(f"{option} needs a value")
+    return made
+
+
+def _skipped(word: str) -> list[str]:
+    stage = re.sub("^--skip[-_]", "", word)
+    return [word] if stage == word else ["--skip", STAGES_OF_THE_GUIDE.get(stage, stage)]
 
 
 def _handle(error: Exception) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,6 @@ import typer
 from recollect.types import BadInput
 
 if TYPE_CHECKING:
-    from recollect.compose import Composed
     from recollect.config import Config
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ Roles = Annotated[
     list[str] | None,
     typer.Option("--role", metavar="NAME=DIR_OR_URL", help="Who plays a role, such as qa=http://localhost:8000/v1."),
 ]
+Keys = Annotated[list[str] | None, typer.Option("--key", hidden=True)]  # NAME=VALUE of a key of TRL's
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
 
 
@@ -66,11 +68,41 @@ def recipe_and_settings(given: list[str] | None, file: Path | None) -> tuple[str
     return recipe, settings
 
 
-def configure(given: list[str] | None, file: Path | None) -> Composed:
-    """The configuration of a recipe and the overrides."""
-    from recollect.compose import composed
+@dataclass(frozen=True)
+class Configured:
+    """What a command line asks for."""
 
-    return composed(*recipe_and_settings(given, file))
+    cfg: Config
+    recipe: str | None
+    settings: tuple[str, ...]  # overrides, those that options stand for included
+    said: tuple[str, ...] = ()  # to say at the start
+    tool: str | None = None  # of `recollect sft`, where the data of it is still to be found
+
+
+def configure(
+    command: str, given: list[str] | None, file: Path | None, keys: list[str] | None, tool: str | None = None
+) -> Configured:
+    """The configuration of a recipe, or of a file with TRL's keys, with options of such keys and overrides."""
+    from recollect.compose import composed, read_recipe
+    from recollect.trl.read import is_trl, options_alone, translate
+
+    recipe, settings = recipe_and_settings(given, file)
+    options: dict[str, str] = dict(_pair(key) for key in keys or [])
+    named = options if tool is None else {**options, "tool": tool}
+    if recipe is not None and Path(recipe).is_file() and is_trl(tree := read_recipe(recipe)):
+        made = translate(command, tree, recipe, named)
+        found = "data.train_files" in made.settings
+        whole = composed(None, settings, base=made.settings, where=recipe)
+        return Configured(whole.cfg, recipe, tuple(settings), (*made.notes, *whole.said), None if found else tool)
+    more = options_alone(command, named if "data_root" in options or "out_dir" in options else options)
+    settings = [*(f"{key}={json.dumps(value)}" for key, value in more.items()), *settings]
+    whole, left = composed(recipe, settings), None if "data_root" in options else tool
+    return Configured(whole.cfg, recipe, tuple(settings), tuple(whole.said), left)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def print_config(cfg: Config) -> None:

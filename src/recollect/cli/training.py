@@ -9,6 +9,7 @@ import typer
 
 from recollect.cli.app import (
     ConfigFile,
+    Keys,
     Overrides,
     Quiet,
     ShowConfig,
@@ -17,6 +18,7 @@ from recollect.cli.app import (
     print_config,
     recipe_and_settings,
 )
+from recollect.types import BadInput
 
 
 @app.command()
@@ -28,10 +30,11 @@ def train(
         bool, typer.Option("--dry-run", help="Check everything and say what a step takes, without training.")
     ] = False,
     quiet: Quiet = False,
+    keys: Keys = None,
     min_reward: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            "--min-reward", help="With trajectories as data.train_files: take tasks that reached this reward."
+            "--min-reward", "--min_reward", help="With trajectories as data: take tasks that reached this reward."
         ),
     ] = None,
 ) -> None:
@@ -42,20 +45,19 @@ def train(
     \b
     recollect train hotpotqa_memory actor_rollout_ref.model.path=DIR data.train_files=FILE data.val_files=FILE
 
-    A command of verl, MemAgent or AgentFly works with its own settings. Run the command again after an interruption and
-    it goes on where it was.
+    A command of verl, MemAgent or AgentFly works with its own settings; so do VideoMultiAgents' rl_defaults.yaml and
+    its options: --model_name, --trajectory_glob, --min_reward, --max_examples, --out_dir.
+    Run the command again after an interruption and it goes on where it was.
     """
-    seeded = [] if min_reward is None else [f"data.min_reward={min_reward}"]
-    overrides = [*(overrides or []), *seeded]
-    made = configure(overrides, config)
+    least = [] if min_reward is None else [f"min_reward={min_reward}"]
+    made = configure("train", overrides, config, [*(keys or []), *least])
     tree = made.cfg
     if cfg:
         return print_config(tree)
     from recollect.stages.plan import has_stages
 
-    recipe, settings = recipe_and_settings(overrides, config)
-    if has_stages(recipe):
-        return _stages(str(recipe), settings, dry_run, quiet)
+    if has_stages(made.recipe):
+        return _stages(str(made.recipe), list(made.settings), dry_run, quiet)
     from recollect.console import Console
 
     console = Console(quiet)
@@ -124,6 +126,7 @@ def sft(
     config: ConfigFile = None,
     cfg: ShowConfig = False,
     quiet: Quiet = False,
+    keys: Keys = None,
     tool: Annotated[
         str | None, typer.Option("--tool", help="Train on this tool's part of a folder of `recollect sft-data`.")
     ] = None,
@@ -135,8 +138,10 @@ def sft(
     recollect sft data.train_files=runs/recollect/needle min_reward=0.8
     recollect sft --tool reason data.train_files=data/sft
     recollect sft needle sft.steps=200
+
+    VideoMultiAgents' trl_defaults.yaml and its options work too: --model_name, --tool, --data_root, --out_dir.
     """
-    made = configure(overrides, config)
+    made = configure("sft", overrides, config, keys, tool)
     if cfg:
         return print_config(made.cfg)
     from recollect.console import Console
@@ -145,7 +150,7 @@ def sft(
     console = Console(quiet)
     for line in made.said:
         console.say(line)
-    report = supervise(made.cfg, console, tool)
+    report = supervise(made.cfg, console, made.tool)
     if quiet:
         print(json.dumps(report))
     return None
@@ -153,7 +158,8 @@ def sft(
 
 @app.command()
 def pipeline(
-    config: Annotated[str | None, typer.Argument(help="A YAML file; without one, the embedded example.")] = None,
+    file: Annotated[str | None, typer.Argument(help="A YAML file; without one, the embedded example.")] = None,
+    config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="The same as the argument.")] = None,
     mode: Annotated[str, typer.Option(help="sft, rl or both.")] = "both",
     skip: Annotated[
         list[str] | None, typer.Option("--skip", help="Leave a stage out; `--skip-generate` is `--skip generate`.")
@@ -172,7 +178,7 @@ def pipeline(
 ) -> None:
     """The whole road: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are passed over.
 
-    With a file of yours, models are measured only with --evaluate.
+    With a file of yours, models are measured only with --evaluate. VideoMultiAgents' training_config.yaml is one.
 
     \b
     recollect pipeline
@@ -181,6 +187,8 @@ def pipeline(
     from recollect.console import Console
     from recollect.pipeline.command import run_pipeline
 
-    report = run_pipeline(config, mode, skip or [], evaluate, out, Console(quiet))
+    if file is not None and config is not None:
+        raise BadInput(f"the file {file} and --config {config} exclude each other")
+    report = run_pipeline(file or config, mode, skip or [], evaluate, out, Console(quiet))
     if quiet:
         print(json.dumps(report))

@@ -8,11 +8,12 @@ its best attempt reached the reward.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recollect.data.files import expand, read_rows
+from recollect.domains import DOMAIN_NAMES
 from recollect.rewards.calculator import reward_of
 from recollect.run import read_trajectories
 from recollect.types import BadInput
@@ -41,8 +42,10 @@ def unified(place: str, row: Row) -> Row:
     from recollect.trajectories.keys import NotATrajectory
     from recollect.trajectories.unify import unify
 
+    path = Path(place.partition(", ")[0])
+    folder = path.parent.name if row.get("domain") is None and path.parent.name in DOMAIN_NAMES else None
     try:
-        return unify(row, name=Path(place.partition(", ")[0]).name.partition(".")[0])
+        return unify(row, folder, path.name.partition(".")[0])
     except NotATrajectory as error:
         if "actions" in row and isinstance(row.get("question"), str):  # it says enough without a domain
             return row
@@ -121,7 +124,9 @@ def holds_trajectories(paths: Sequence[str]) -> bool:
     return row is not None and is_trajectory(row)
 
 
-def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: float = 0.0) -> list[Row]:
+def create_rl_dataset(
+    paths: Sequence[str | Path] | str | Path, min_reward: float = 0.0, say: Callable[[str], None] = lambda text: None
+) -> list[Row]:
     """The tasks of stored trajectories whose best attempt reached a reward, as rows that `data.train_files` may hold.
 
     A row has id, question, answer (the accepted ones; else the final answer of a successful attempt), data_source,
@@ -133,6 +138,9 @@ def create_rl_dataset(paths: Sequence[str | Path] | str | Path, min_reward: floa
     for place, row in trajectory_rows([str(p) for p in given]):
         if not is_trajectory(row):
             raise BadInput(f"{place}: not a trajectory: it has {', '.join(row) or 'nothing'}")
+        if row.get("question") == "":
+            say(f"{place}: left out, it does not say what was asked")
+            continue
         reward = reward_of(row, place) if has_outcome(row) else None
         if reward is None or not reward >= min_reward:
             continue

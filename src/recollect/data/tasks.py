@@ -12,6 +12,7 @@ from recollect.data.given import agents_named, recut
 from recollect.data.made_up import has_lengths, made_up
 from recollect.data.origins import completed
 from recollect.data.prompts import token_counter, within_limits
+from recollect.data.provided import provided
 from recollect.data.seeds import create_rl_dataset, holds_trajectories
 from recollect.resolve import AGENT_NAMES, task_seed
 from recollect.types import BadInput, Task
@@ -36,12 +37,13 @@ def _all_tasks(cfg: Config, say: Callable[[str], None]) -> list[Task]:
     if data.min_reward is None and not holds_trajectories(data.train_files):
         return load_tasks(cfg, data.train_files)
     least = -math.inf if data.min_reward is None else data.min_reward
-    seeds = create_rl_dataset(data.train_files, least)
-    say(f"{len(seeds)} tasks of stored trajectories with a reward of at least {least:g}")
+    seeds = create_rl_dataset(data.train_files, least, say)
+    floor = "" if data.min_reward is None else f" with a reward of at least {least:g}"
+    say(f"{len(seeds)} tasks of stored trajectories{floor}")
     if not seeds:
         raise BadInput(f"no trajectory of data.train_files reached data.min_reward={least:g}")
     rows = completed(seeds, cfg, lambda theirs: training_tasks(theirs, lambda text: None), say)
-    return tasks_of(cfg, ((f"task {row['id']}", row) for row in rows))
+    return provided(tasks_of(cfg, ((f"task {row['id']}", row) for row in rows)), cfg, say)
 
 
 class TaskStream:

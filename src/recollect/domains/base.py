@@ -65,6 +65,14 @@ def nothing_missing(task: Task, cfg: Config) -> str:
 
 
 @dataclass(frozen=True)
+class Provision:
+    """What the package gives a question that brings nothing of its own."""
+
+    words: str  # what it is, for messages
+    fill: Callable[[Task], Task]
+
+
+@dataclass(frozen=True)
 class Domain:
     """One domain of tasks."""
 
@@ -76,3 +84,4 @@ class Domain:
     prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
     ask: Callable[[Task], str] = as_asked  # the first message
     missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing
+    provision: Provision | None = None  # None: a question alone is enough, or has to bring what it is about

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, decompose, finalize, reason
+from recollect.domains.base import SYNTAX, Domain, Provision, decompose, finalize, reason
 from recollect.domains.experts import mhqa_expert
 from recollect.domains.passages import search
 from recollect.domains.verify import said
+from recollect.domains.world import with_passages
 from recollect.tools.base import Tool
 from recollect.types import Task
 
@@ -27,4 +28,5 @@ def missing(task: Task, cfg: Config) -> str:
     return "" if searched else f"an mhqa task needs passages under {place}, or set search.corpus or search.endpoint"
 
 
-MHQA = Domain("mhqa", PROMPT, tools, said, mhqa_expert, missing=missing)
+OWN = Provision("the few passages that come with recollect", with_passages)
+MHQA = Domain("mhqa", PROMPT, tools, said, mhqa_expert, missing=missing, provision=OWN)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, finalize, reason
+from recollect.domains.base import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.experts import swe_expert
 from recollect.domains.experts.swe import TEST
 from recollect.domains.repair import MOST_BYTES, SKIPPED, changed, fixed, repaired
 from recollect.domains.sabotage import spoilt
 from recollect.domains.tally import tally
+from recollect.domains.world import with_empty_folder
 from recollect.sandbox.session import Ran
 from recollect.sandbox.session import Session as Sandbox
 from recollect.tools.base import Tool
@@ -95,12 +96,14 @@ class Unwritten(RuntimeError):
     """A file of a repository does not fit."""
 
 
-async def verify(task: Task, session: Session, answer: str) -> bool:
+async def verify(task: Task, session: Session, answer: str) -> bool | None:
     """Whether the tests as they came pass in a fresh sandbox with what the attempt changed in the sources.
 
     Then the tests are run once more, spoilt: where one passes that does not with the repository as it came, something
-    else than the tests decides.
+    else than the tests decides. Nothing can be said about a program that is written in an empty folder.
     """
+    if _starts_empty(task):
+        return None
     files, test = files_of(task), str(task.fields.get("test") or TEST)
     box = await sandbox_of(session)
     found = await changed(box, files, piece=box.limits.output_kb * 512)
@@ -149,9 +152,17 @@ def _is_runner(test: str) -> bool:
     return "pytest" in test or "unittest" in test
 
 
+def _starts_empty(task: Task) -> bool:
+    """Whether there is neither a repository nor a test."""
+    return task.fields.get("files") == {} and not task.fields.get("test")
+
+
 def asked(task: Task) -> str:
-    """The request, and how the tests are run."""
+    """The request, and how the tests are run, if there are any."""
+    if _starts_empty(task):
+        return task.question
     return f"{task.question}\nTests: {task.fields.get('test') or TEST}"
 
 
-SWE = Domain("swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing)
+OWN = Provision("an empty folder", with_empty_folder)
+SWE = Domain("swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing, provision=OWN)

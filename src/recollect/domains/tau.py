@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, finalize, reason
+from recollect.domains.base import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.experts import tau_expert
 from recollect.domains.verify import says
+from recollect.domains.world import with_records
 from recollect.retrieval.bm25 import words_of
 from recollect.tools.base import Tool, tool
 from recollect.types import Message, Task, Trajectory
@@ -162,4 +163,5 @@ def missing(task: Task, cfg: Config) -> str:
     return "" if held else "a tau task needs `database`, an object of tables"
 
 
-TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked, missing=missing)
+OWN = Provision("the policy and the few records that come with recollect", with_records)
+TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked, missing=missing, provision=OWN)

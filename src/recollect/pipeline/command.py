@@ -21,7 +21,7 @@ def run_pipeline(
     for name in skip:
         if name not in STAGES:
             raise BadInput(f"--skip {name}: the stages are {', '.join(STAGES)}")
-    plan = read_plan(config)
+    plan = read_plan(config, console.say)
     plan = replace(plan, out=out) if out else plan
     names = wanted(mode, skip, config is None if evaluate is None else evaluate)
     report = travel(plan, names, console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from recollect.console import Console
@@ -10,10 +11,13 @@ from recollect.eval.evaluate import by_source, val_sampling
 from recollect.models.runs import find_checkpoint
 from recollect.pipeline.plan import Plan
 from recollect.pipeline.tasks import test_tasks
+from recollect.rewards.calculator import calculator
 from recollect.rewards.start import check_reward
 from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.train.cast import acting_roles
+from recollect.trajectories.generate import record_of
+from recollect.types import Group
 
 
 def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, dict[str, float]]:
@@ -36,4 +40,19 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
         with shown(collector, advance):
             groups = asyncio.run(work())
     cast.close()
-    return {domain: found.row() for domain, found in by_source(groups).items()}
+    return {domain: {**found.row(), **_means(plan, groups, domain)} for domain, found in by_source(groups).items()}
+
+
+def _means(plan: Plan, groups: Sequence[Group], domain: str) -> dict[str, float]:
+    """Mean reward and efficiency of the attempts of a domain, as far as the plan asks for them."""
+    wanted = {"total" if name == "reward" else name for name in plan.metrics if name != "accuracy"}
+    if not wanted:
+        return {}
+    rewards, attempts = calculator(plan.weights), [g for g in groups if g.task.source == domain]
+    parts = [
+        rewards.calculate_reward(record_of(g.task, made, domain, "model", True))
+        for g in attempts
+        for made in g.trajectories
+    ]
+    means = {name: sum(p[name] for p in parts) / len(parts) for name in wanted}
+    return {("reward" if name == "total" else name): round(value, 6) for name, value in sorted(means.items())}

@@ -7,22 +7,21 @@ import json
 import time
 from collections.abc import Collection
 from dataclasses import asdict
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 from recollect.console import Console
 from recollect.eval.card import file_hash
 from recollect.folders import refuse_unwritable
-from recollect.pipeline.plan import MODES, Plan
+from recollect.pipeline.generate import GENERATED, is_generated
+from recollect.pipeline.place import Place
+from recollect.pipeline.plan import FOLDERS, MODES, Plan
 from recollect.pipeline.report import write_report
-from recollect.pipeline.stages import NEEDS, READS, STAGES, Place, outputs
+from recollect.pipeline.stages import NEEDS, READS, STAGES, outputs, run_folders
+from recollect.pipeline.tasks import test_tasks
 from recollect.run import dump, remove_tree, write_atomic
 from recollect.types import BadInput
-
-FOLDERS = {
-    "sft": "sft",
-    "rl": "rl",
-}  # run directories, which refuse other settings: a stage that is done anew drops them
 
 
 def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
@@ -35,8 +34,14 @@ def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
 
 def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
     """Do what is left of the stages and write the report."""
-    place = Place(Path(plan.out).expanduser())
+    place = Place.of(plan)
     refuse_unwritable(place.out, f"out={plan.out}")
+    for name in ("unified_dir", "sft_data_dir", *FOLDERS):
+        if getattr(plan, name) is not None:
+            refuse_unwritable(Path(getattr(plan, name)).expanduser(), f"{name}={getattr(plan, name)}")
+    if "evaluate" in names:
+        test_tasks(plan, plan.config({}))
+    _refuse_others(plan, place, names)
     place.out.mkdir(parents=True, exist_ok=True)
     records: dict[str, Any] = {}
     for name in STAGES:
@@ -50,8 +55,8 @@ def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, An
             console.say(f"{name}: complete, passed over")
             records[name] = before
             continue
-        if before is not None and name in FOLDERS:
-            remove_tree(place.out / FOLDERS[name])
+        for folder in run_folders(plan, place, name) if before is not None else ():
+            remove_tree(folder)
         console.say(f"── {name}")
         start = time.monotonic()
         made = STAGES[name](plan, place, console)
@@ -61,12 +66,23 @@ def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, An
     return write_report(plan, place.out, records)
 
 
+def _refuse_others(plan: Plan, place: Place, names: Collection[str]) -> None:
+    """Trajectories that somebody else has put where generated ones go are not written over."""
+    if plan.raw_glob is None or "generate" not in names or _read(place.out / "stages" / "generate.json") is not None:
+        return
+    there = (path for domain in plan.agents for path in place.raw_file(domain).glob(f"{GENERATED}*.traj.json"))
+    if other := next((path for path in there if not is_generated(path)), None):
+        raise BadInput(f"{other} is there already: --skip generate takes it as it is, or move it away")
+
+
 def _key(plan: Plan, name: str, records: dict[str, Any]) -> str:
     """A fingerprint of everything that a stage's result depends on, files that the plan names included."""
     tree = asdict(plan)
     own = {k: tree[k] for k in READS[name]}
     named = [v for k in own for v in (tree[k], *_values(tree[k])) if k in ("weights", "templates", "agents")]
     files = [file_hash(Path(v)) for v in named if isinstance(v, str) and Path(v).is_file()]
+    if name == "convert" and plan.raw_glob is not None:
+        files += [file_hash(Path(path)) for path in sorted(glob(str(Path(plan.raw_glob).expanduser()), recursive=True))]
     before = [records.get(n, {}).get("key") for n in NEEDS[name]]
     return hashlib.sha256(json.dumps([name, own, before, *files], sort_keys=True).encode()).hexdigest()[:16]
 

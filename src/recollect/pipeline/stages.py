@@ -4,102 +4,93 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recollect.console import Console
+from recollect.domains import DOMAIN_NAMES
 from recollect.pipeline.generate import generate
 from recollect.pipeline.measure import measure
+from recollect.pipeline.place import Place, there
 from recollect.pipeline.plan import Plan
-from recollect.run import remove_tree
+from recollect.run import dump, write_atomic
 from recollect.trajectories.convert import convert
 from recollect.trajectories.score import reward
 from recollect.trajectories.sft_data import Choice, sft_data
 from recollect.types import BadInput
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a pipeline writes."""
-
-    out: Path
-
-    @property
-    def raw(self) -> Path:
-        return self.out / "raw"
-
-    @property
-    def unified(self) -> Path:
-        return self.out / "unified"
-
-    @property
-    def sft_data(self) -> Path:
-        return self.out / "sft_data"
-
-    def model(self, phase: str) -> Path:
-        """The run directory of a training stage."""
-        return self.out / phase
-
-
 def _generate(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
-    return {domain: generate(plan, domain, place.raw / f"{domain}.jsonl", console) for domain in plan.agents}
+    return {domain: generate(plan, domain, place.raw_file(domain), console) for domain in plan.agents}
 
 
 def _convert(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     problems = 0
-    for domain in plan.agents:
-        source = _there(place.raw / f"{domain}.jsonl", "generate")
-        problems += convert([str(source)], domain, place.unified / f"{domain}.jsonl", console, overwrite=True)
+    for domain, sources in place.sources(plan.agents).items():
+        known = domain if domain in DOMAIN_NAMES else None
+        problems += convert(sources, known, place.unified_file(domain), console, overwrite=True)
     return {"problems": problems}
 
 
 def _reward(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
-    files = [str(_there(place.unified / f"{domain}.jsonl", "convert")) for domain in plan.agents]
-    analysis, _ = reward(files, console, place.out / "rewards.json", weights=plan.weights, overwrite=True)
+    files = place.converted(plan.agents)
+    analysis, _ = reward(files, console, place.rewards, weights=plan.weights, overwrite=True)
     means = {d: s["total"]["mean"] for d, s in analysis["statistics"].items() if s["n"]}
     return {"mean": means, "scored": analysis["scored"]}
 
 
 def _sft_data(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
-    files = [str(_there(place.unified / f"{domain}.jsonl", "convert")) for domain in plan.agents]
+    files = place.converted(plan.agents)
     choice = Choice(plan.templates, None, plan.min_reward, plan.val_ratio, plan.config({}).trainer.seed)
-    remove_tree(place.sft_data)
-    sft_data(files, place.sft_data, choice, console)
+    sft_data(files, place.sft_data, choice, console, overwrite=True)
     return {"out": str(place.sft_data)}
 
 
 def _sft(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
+    there(place.sft_data / "SUMMARY.json", "sft-data")
+    if not plan.tools:
+        return _supervise(plan, place.sft, None, place, console)
+    made = {}
+    for tool in plan.tools:
+        if (place.sft_data / tool / "train.jsonl").is_file():
+            console.say(f"SFT of the tool {tool}")
+            made[tool] = _supervise(plan, place.sft / tool, tool, place, console)
+        else:
+            console.say(f"there are no rows of the tool {tool}, so there is no model of it")
+    if not made:
+        raise BadInput(f"{place.sft_data} has rows of none of tools: {', '.join(plan.tools)}")
+    return {"tools": made}
+
+
+def _supervise(plan: Plan, out: Path, tool: str | None, place: Place, console: Console) -> dict[str, Any]:
     from recollect.train.sft.command import supervise
 
-    _there(place.sft_data / "SUMMARY.json", "sft-data")
-    data = [f"data.train_files={json.dumps([str(place.sft_data)])}", f"trainer.default_local_dir={place.model('sft')}"]
-    return supervise(plan.config(plan.sft, *data), console)
+    data = [f"data.train_files={json.dumps([str(place.sft_data)])}", f"trainer.default_local_dir={out}"]
+    return supervise(plan.config(plan.sft, *data), console, tool)
 
 
 def _rl(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     from recollect.train.fit import Fit
 
-    files = [str(_there(place.unified / f"{domain}.jsonl", "convert")) for domain in plan.agents]
-    start = place.model("sft") / "model"
+    files = place.converted(plan.agents)
+    start = place.acting_model()
     path = str(start) if start.is_dir() else plan.model
     given = [f"data.train_files={json.dumps(files)}", f"data.min_reward={plan.rl_min_reward}"]
-    given += [f"actor_rollout_ref.model.path={path}", f"trainer.default_local_dir={place.model('rl')}"]
+    given += [f"actor_rollout_ref.model.path={path}", f"trainer.default_local_dir={place.rl}"]
+    given += [f"data.train_max_samples={plan.max_examples}"] if plan.max_examples > 0 else []
     report = Fit(plan.config(plan.rl, *given), console).fit()
     return {"steps": report["steps"], "seconds": report["seconds"], "start": path}
 
 
 def _evaluate(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
-    models = {"base": plan.model}
-    models |= {p: str(place.model(p)) for p in ("sft", "rl") if (place.model(p) / "checkpoints").is_dir()}
+    runs = {"sft": place.acting_model().parent, "rl": place.rl}
+    models = {"base": plan.model, **{p: str(run) for p, run in runs.items() if (run / "checkpoints").is_dir()}}
     found = {name: measure(plan, model, name, console) for name, model in models.items()}
-    return {domain: {name: rows[domain] for name, rows in found.items()} for domain in plan.agents}
-
-
-def _there(path: Path, stage: str) -> Path:
-    if not path.exists():
-        raise BadInput(f"{path} is not there: the stage {stage} has not been run")
-    return path
+    made = {domain: {name: rows[domain] for name, rows in found.items()} for domain in found["base"]}
+    if place.evaluation is not None:
+        place.evaluation.mkdir(parents=True, exist_ok=True)
+        write_atomic(place.evaluation / "evaluation.json", dump(made, indent=2) + "\n")
+    return made
 
 
 Stage = Callable[[Plan, Place, Console], dict[str, Any]]
@@ -122,25 +113,31 @@ NEEDS: dict[str, Sequence[str]] = {  # what a stage is done again for, if it was
     "evaluate": ("sft", "rl"),
 }
 READS: dict[str, Sequence[str]] = {  # the keys of the plan that a stage depends on, beside what it needs
-    "generate": ("model", "agents", "policy", "samples", "settings", "weights"),
-    "convert": ("agents",),
-    "reward": ("weights",),
-    "sft-data": ("templates", "min_reward", "val_ratio"),
-    "sft": ("model", "settings", "sft"),
-    "rl": ("model", "settings", "rl", "rl_min_reward"),
-    "evaluate": ("model", "agents", "settings"),
+    "generate": ("model", "agents", "policy", "samples", "settings", "weights", "raw_glob"),
+    "convert": ("agents", "raw_glob", "unified_dir"),
+    "reward": ("weights", "rewards_file"),
+    "sft-data": ("templates", "min_reward", "val_ratio", "sft_data_dir"),
+    "sft": ("model", "settings", "sft", "tools", "sft_models_dir"),
+    "rl": ("model", "settings", "rl", "rl_min_reward", "max_examples", "rl_models_dir"),
+    "evaluate": ("model", "agents", "settings", "test_files", "metrics", "evaluation_dir"),
 }
 
 
 def outputs(plan: Plan, place: Place, stage: str) -> list[Path]:
     """What a complete stage has left behind for those after it."""
-    per_domain = {"generate": place.raw, "convert": place.unified}
-    if stage in per_domain:
-        return [per_domain[stage] / f"{domain}.jsonl" for domain in plan.agents]
-    single = {
-        "reward": place.out / "rewards.json",
-        "sft-data": place.sft_data / "SUMMARY.json",
-        "sft": place.model("sft") / "model",
-        "rl": place.model("rl") / "checkpoints",
+    trained = [place.sft / tool / "model" for tool in plan.tools if (place.sft / tool).is_dir()]
+    made = {
+        "generate": [place.raw_file(domain) for domain in plan.agents],
+        "convert": [place.unified_file(domain) for domain in plan.agents],
+        "reward": [place.rewards],
+        "sft-data": [place.sft_data / "SUMMARY.json"],
+        "sft": (trained or [place.sft]) if plan.tools else [place.sft / "model"],
+        "rl": [place.rl / "checkpoints"],
     }
-    return [single[stage]] if stage in single else []
+    return made.get(stage, [])
+
+
+def run_folders(plan: Plan, place: Place, stage: str) -> list[Path]:
+    """The run directories of a stage, which refuse other settings: one that is done anew drops them."""
+    made = {"sft": [place.sft / tool for tool in plan.tools] or [place.sft], "rl": [place.rl]}
+    return [folder for folder in made.get(stage, []) if (folder / "config.yaml").is_file()]

@@ -36,6 +36,8 @@ class Weights:
             if given
             else {}
         )
+        if "domain_weights" in more:  # a file of VideoMultiAgents: the weights are one of its keys
+            more = {"weights": more["domain_weights"] or {}}
         for name in more:
             if name not in own:
                 raise BadInput(f"weights: {name} is unknown; known: {', '.join(own)}")

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from recollect.track.tracker import About
 
+LOGS = "logs"  # a link in the run directory, where users of other trainers look
+
 
 class Tensorboard:
-    """Scalars in ``trackers/tensorboard``."""
+    """Scalars in ``trackers/tensorboard``, which ``logs`` in the run directory is a link to."""
 
     def open(self, about: About) -> str:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.writer = EventFileWriter(str(about.folder))
-        return ""
+        run = about.folder.parent.parent
+        with suppress(OSError):  # it is there already, or the file system has no links
+            (run / LOGS).symlink_to(about.folder.relative_to(run), target_is_directory=True)
+        place = run / LOGS if (run / LOGS).is_dir() else about.folder
+        return f"tensorboard: to look: tensorboard --logdir {place}"
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ CORPUS = 1 << 20  # bytes of a document that is searched through an index and no
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user wants attempted; one of question, data and made_up."""
+    """What the user wants attempted; one of question, questions, data and made_up."""
 
     domain: str
     question: str | None = None
@@ -27,13 +27,14 @@ class Asked:
     data: str | None = None
     made_up: int = 0
     held_out: bool = False
+    questions: tuple[str, ...] = ()  # several of them, with the same context
 
 
 def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
     """The tasks, in order. A corpus that the question comes with is put into the configuration."""
     if asked.made_up < 0:
         raise BadInput(f"--tasks {asked.made_up}: how many made-up tasks? It must be positive")
-    given = [name for name in ("question", "data", "made_up") if getattr(asked, name)]
+    given = [name for name in ("question", "questions", "data", "made_up") if getattr(asked, name)]
     if len(given) != 1:
         raise BadInput("give one of --question TEXT, --data FILE and --tasks N")
     if asked.data is not None:
@@ -44,6 +45,9 @@ def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
         family = MADE_UP[asked.domain]
         make = (lambda i: family.held_out(cfg, 1, i)) if asked.held_out else (lambda i: family.train(cfg, 0, i))
         return [make(i) for i in range(asked.made_up)]
+    if asked.questions:
+        tasks = [_single(replace(asked, question=text), cfg) for text in asked.questions]
+        return [replace(task, id=f"question-{i}") for i, task in enumerate(tasks, 1)]
     return [_single(asked, cfg)]
 
 
@@ -60,21 +64,27 @@ def _single(asked: Asked, cfg: Config) -> Task:
     if not asked.question.strip():
         raise BadInput("the question is empty")
     context, fields = _context(asked, cfg)
-    if asked.domain == "mhqa" and context is None and not cfg.search.corpus and not cfg.search.endpoint:
-        raise BadInput("mhqa needs something to search: --context FILE_OR_DIR, search.corpus=… or search.endpoint=…")
     if asked.domain == "video" and context is None:
-        raise BadInput("video needs its captions: --context FILE (.txt, .json, .srt or .vtt)")
+        raise BadInput("video needs its captions: --context FILE (.txt, .json, .srt or .vtt), also --video_ctx FILE")
     answers = (asked.answer,) if asked.answer is not None else ()
-    return Task("question", asked.question, context, answers, asked.domain, fields)
+    task = Task("question", asked.question, context, answers, asked.domain, fields)
+    provision = DOMAINS[asked.domain].provision
+    return provision.fill(task) if provision and DOMAINS[asked.domain].missing(task, cfg) else task
+
+
+def answered_from(asked: Asked, cfg: Config) -> str:
+    """What a question is answered from, in words; empty for one that needs nothing but itself."""
+    if asked.context is not None:
+        return str(asked.context)
+    searched = cfg.search.corpus or cfg.search.endpoint if asked.domain == "mhqa" else None
+    provision = DOMAINS[asked.domain].provision
+    return searched or (f"{provision.words} (--context gives others)" if provision else "")
 
 
 def _context(asked: Asked, cfg: Config) -> tuple[str | None, dict[str, Any]]:
     """(the document, further fields of the task) that --context stands for in this domain."""
     path = asked.context.expanduser() if asked.context is not None else None
     if path is None:
-        if asked.domain in ("swe", "tau"):
-            what = "a folder with the repository" if asked.domain == "swe" else "a JSON file with policy and database"
-            raise BadInput(f"{asked.domain} needs --context: {what}")
         return None, {}
     if not path.exists():
         raise BadInput(f"--context {path}: there is no such file or folder")

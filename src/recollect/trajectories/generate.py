@@ -27,9 +27,9 @@ from recollect.rollout import Collector
 from recollect.rollout_progress import shown
 from recollect.run import write_atomic
 from recollect.session import Binding
-from recollect.trajectories.asked import Asked, tasks_of
+from recollect.trajectories.asked import Asked, answered_from, tasks_of
 from recollect.trajectories.convert import check_domain
-from recollect.trajectories.players import players, settings_of
+from recollect.trajectories.players import EXPERT, players, settings_of
 from recollect.trajectories.sft_data import folder_of as safe_name
 from recollect.types import BadInput, Sampling, Task, Trajectory
 
@@ -192,6 +192,10 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
     check_reward(cfg, tasks, console.say)
+    if request.asked.question is not None or request.asked.questions:
+        place = answered_from(request.asked, cfg)
+        who = f"the scripted expert of {request.asked.domain}" if request.policy == EXPERT else request.policy
+        console.say(f"{who} answers" + (f" from {place}" if place else ""))
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
     locked = lock_file(request.out.expanduser(), f"--out {request.out}")

@@ -29,19 +29,31 @@ def mhqa_expert(task: Task, actions: list[Action]) -> str:
     parts = hops(task.question)
     if not actions:
         return f"decompose: {'; '.join(parts)}"
+    facts = _facts(parts, found)
     if len(found) < len(parts):
-        return f"search: {parts[len(found)]}"
-    if len(actions) == len(parts) + 1:
-        return f"reason: {shortened(best(task.question, sentences(' '.join(found)))) or 'nothing was found'}"
+        return f"search: {_asked(parts[len(found)], facts)}"
     read = "\n".join(found)
+    if len(actions) == len(parts) + 1:
+        return f"reason: {shortened(best(task.question, sentences(read))) or 'nothing was found'}"
     answer = known_answer(task, read)
-    return f"finalize: {answer if answer is not None else _told(parts, sentences(read))}"
+    told = shortened(" ".join(fact for fact in facts if fact)) if facts[0] else GIVE_UP  # no answer without the first
+    return f"finalize: {answer if answer is not None else told}"
 
 
-def _told(parts: list[str], lines: list[str]) -> str:
-    """The sentence for each part of the question that there is one for; it is no answer if the first has none."""
-    told = [supported(part, lines) for part in parts]
-    return shortened(" ".join(dict.fromkeys(t for t in told if t))) if told[0] else GIVE_UP
+def _facts(parts: list[str], found: list[str]) -> list[str | None]:
+    """The sentence for each part so far that there is one for; a later part is about what the one before it found."""
+    facts: list[str | None] = []
+    for i, part in enumerate(parts[: len(found)]):
+        lines = [s for text in found[: i + 1] for s in sentences(text) if s not in facts]
+        own = not any(facts) or re.search(r"\s[A-Z]", part)  # it says itself what it is about
+        facts.append(supported(_asked(part, facts), lines) or (supported(part, lines) if own else None))
+    return facts
+
+
+def _asked(part: str, facts: list[str | None]) -> str:
+    """A part of the question, with the names of the fact before it."""
+    names = re.findall(r"\b[A-Z]\w+", (facts[-1] if facts else None) or "")
+    return " ".join([part, *dict.fromkeys(names)])
 
 
 def hops(question: str) -> list[str]:

@@ -35,8 +35,8 @@ def supported(question: str, lines: Sequence[str]) -> str | None:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text."""
-    return [s.strip() for s in re.split(r"(?<=[.!?])\s+|\n", text) if s.strip()]
+    """The sentences of a text; an initial ends none."""
+    return [s.strip() for s in re.split(r"(?<=[.!?])(?<!\b[A-Z]\.)\s+|\n", text) if s.strip()]
 
 
 def known_answer(task: Task, read: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from recollect.domains.experts.reading import GIVE_UP
 from recollect.types import Action, Task
 
 TEST = "python -m unittest -q"
@@ -15,6 +16,8 @@ def swe_expert(task: Task, actions: list[Action]) -> str:
     """Run the tests, read each file concerned, edit it, run the tests again."""
     test = str(task.fields.get("test") or TEST)
     edits = task.fields.get("solution") or []
+    if task.fields.get("files") == {}:  # a program is to be written, and a script cannot write one
+        return ["list_files:", f"finalize: {GIVE_UP}"][min(len(actions), 1)]
     plan = [f"bash: {test}"]
     plan += [f"read_file: {path}" for path in dict.fromkeys(e["path"] for e in edits)]
     plan += [f"edit_file: {json.dumps({k: e[k] for k in ('path', 'old', 'new')})}" for e in edits]

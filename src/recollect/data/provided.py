@@ -1,0 +1,35 @@
+"""Tasks of stored trajectories that lack what their domain works on: they get the package's own, or are left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from recollect.config import Config
+from recollect.domains import DOMAIN_NAMES
+from recollect.types import BadInput, Task
+
+
+def provided(tasks: Sequence[Task], cfg: Config, say: Callable[[str], None]) -> list[Task]:
+    """The tasks that the agents of their domains can work on; it says which were given something, or left out."""
+    from recollect.domains.registry import DOMAINS
+
+    given, lacking, kept = Counter[str](), dict[str, list[str]](), list[Task]()
+    for task in tasks:
+        name = task.source if cfg.agent.agent_type == "domain" else cfg.agent.agent_type
+        domain = DOMAINS.get(name) if name in DOMAIN_NAMES else None
+        problem = domain.missing(task, cfg) if domain else ""
+        if problem and domain and domain.provision:
+            given[f"{name}: {domain.provision.words}"] += 1
+            kept.append(domain.provision.fill(task))
+        elif problem:
+            lacking.setdefault(problem, []).append(task.id)
+        else:
+            kept.append(task)
+    for words, count in given.items():
+        say(f"{count} tasks bring nothing to work on; they get, {words}")
+    for problem, names in lacking.items():
+        say(f"{len(names)} tasks left out, {names[0]} first: {problem}")
+    if not kept and lacking:
+        raise BadInput(f"no task of data.train_files can be worked on: {next(iter(lacking))}")
+    return kept
