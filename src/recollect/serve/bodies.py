@@ -44,6 +44,7 @@ class Bodies:
         self.largest, self.budget = largest, SHARES * largest
         self.held: dict[Body, None] = {}
         self.trimming = False
+        self.turn = asyncio.Lock()
 
     @asynccontextmanager
     async def taken(self, request: Request) -> AsyncIterator[bytearray]:
@@ -74,6 +75,9 @@ class Bodies:
                     body.large = body.large or len(body.data) > SMALL
                     self._check(len(body.data))
                     self._make_room(body)
+                    if body.large:
+                        async with self.turn:  # one part of one large body between two looks at everybody else
+                            await asyncio.sleep(0)
         except TimeoutError:
             if body.dropped:
                 raise Refused("too many large requests are on their way; come back later", status=503) from None
