@@ -100,3 +100,21 @@ def test_tasks_without_material_get_the_packages_or_are_left_out(tmp_path: Path)
     assert "Hobbit" in tasks["mhqa"].context
     assert any("captions" in line for line in said)
     assert any("they get, swe: an empty folder" in line for line in said)
+
+
+def test_every_command_of_the_guide_has_its_counterpart_in_the_docs() -> None:
+    page = (ROOT / "docs" / "pipeline.md").read_text()
+    for script in (
+        *(
+            "train_example.py",
+            "train_models.py",
+            "MHQA_agent",
+            "Video_multiagent",
+            "Math_agent",
+            "SWE_agent",
+            "TAU_agent",
+        ),
+        *("convert_to_out_traj_format.py", "calculate_rewards.py", "build_sft_datasets.py", "trl_train_tool_sft.py"),
+        *("trl_train_rl.py", "eval.py", "tensorboard --logdir", "create_rl_dataset", "RewardCalculator"),
+    ):
+        assert script in page.partition("## The guide of VideoMultiAgents")[2], script
