@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from recollect.compose import from_yaml
 from recollect.config import Config
@@ -279,3 +280,21 @@ def test_json_files(tmp_path: Path) -> None:
     assert run.read_json("report.json") is None
     run.write_json("report.json", {"a": [1, None]})
     assert run.read_json("report.json") == {"a": [1, None]}
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Keys that came later are missing in what it stored, and some had other defaults."""
+    cfg = config(tmp_path / "run")
+    run = Run.start(cfg)
+    stored = OmegaConf.create((run.path / "config.yaml").read_text())
+    for optim in (stored.actor_rollout_ref.actor.optim, stored.critic.optim, stored.sft.optim):
+        del optim["lr_warmup_steps_ratio"]
+        optim.lr_warmup_steps = max(0, optim.lr_warmup_steps)
+    del stored.critic["shuffle"]
+    stored.trainer.test_freq = -1
+    (run.path / "config.yaml").write_text(OmegaConf.to_yaml(stored))
+    assert Run.usable(cfg).path == run.path
+    stored.trainer.seed = 5
+    (run.path / "config.yaml").write_text(OmegaConf.to_yaml(stored))
+    with pytest.raises(BadInput, match=r"trainer\.seed is 5 there"):
+        Run.usable(cfg)

@@ -161,18 +161,32 @@ def to_yaml(cfg: Config) -> str:
 
 
 def from_yaml(text: str) -> Config:
-    """A configuration from its resolved tree."""
-    tree = OmegaConf.to_container(OmegaConf.create(text))
+    """A configuration from its resolved tree, as this version or an earlier one stored it."""
+    tree = OmegaConf.to_container(_upgraded(OmegaConf.create(text)))
     return compose(None, [], base=tree, where="the stored configuration")  # type: ignore[arg-type]
 
 
 def differing(text: str, cfg: Config, ignore: Sequence[str]) -> str:
     """The first key in which a stored configuration differs, with both values; empty when none does."""
-    stored, now = flatten(OmegaConf.create(text)), flatten(OmegaConf.structured(cfg))
+    stored, now = flatten(OmegaConf.structured(from_yaml(text))), flatten(OmegaConf.structured(cfg))
     for key in sorted(stored.keys() | now.keys()):
         if stored.get(key) != now.get(key) and not key.startswith(tuple(ignore)):
             return f"{key} is {stored.get(key)} there and {now.get(key)} here"
     return ""
+
+
+def _upgraded(stored: Any) -> Any:
+    """A stored tree in today's terms. Without lr_warmup_steps_ratio the keys below meant what 0 and -1 mean now."""
+    optim = "actor_rollout_ref.actor.optim"
+    if not OmegaConf.select(stored, optim) or "lr_warmup_steps_ratio" in OmegaConf.select(stored, optim):
+        return stored
+    for key in (optim, "critic.optim", "sft.optim"):
+        if OmegaConf.select(stored, f"{key}.lr_warmup_steps") == 0:
+            OmegaConf.update(stored, f"{key}.lr_warmup_steps", -1)
+    for key in ("trainer.save_freq", "trainer.test_freq"):
+        if OmegaConf.select(stored, key) == -1:
+            OmegaConf.update(stored, key, 0)
+    return stored
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
