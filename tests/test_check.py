@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from recollect import check
@@ -156,3 +159,28 @@ def test_the_names_are_those_that_exist() -> None:
     assert set(check.AGG_MODES) == set(AGGREGATIONS)
     assert set(check.TOOL_AGENTS) | {"recurrent", "chat", "tool_memory", "concat", "rag"} == set(AGENTS)
     assert {*TOOLS, *MAKERS} == set(check.TOOLS)
+
+
+def test_the_agents_that_the_configuration_allows_are_the_agents() -> None:
+    assert sorted(check.AGENTS) == sorted(AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        (
+            "actor_rollout_ref.rollout.agent_name_override=tool_mem_agent_xx",
+            "agent_name_override=tool_mem_agent_xx is unknown; did you mean tool_mem_agent? known: tool_mem_agent,",
+        ),
+        ("agent.agent_type=tool_memry", "agent.agent_type=tool_memry is unknown; did you mean tool_memory? known: rec"),
+        ("agent.agent_type=gui", "known: recurrent, chat, hf"),
+    ],
+)
+def test_an_unknown_agent_is_named_with_the_nearest(setting: str, words: str, tmp_path: Path) -> None:
+    """Also where the rows hold several questions, which only some agents answer."""
+    row = {"context": "a", "questions": [{"question": "q", "answer": "a"}, {"question": "p", "answer": "b"}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(BadInput) as caught:
+        compose(None, [f"data.train_files={tmp_path / 'rows.jsonl'}", setting])
+    assert words in str(caught.value)
+    assert all(name in str(caught.value) for name in check.AGENTS)

@@ -5,6 +5,7 @@ Each function looks at one section of the tree and yields what is wrong there.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from recollect.config import Config, Optim
 from recollect.data.files import MANY
 from recollect.data.made_up import MADE_UP
 from recollect.domains import DOMAIN_AGENT_NAMES
-from recollect.resolve import DR_GRPO_MODE, LENGTH, SAMPLES
+from recollect.resolve import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.rewards import REWARDS
 from recollect.rewards.names import parse
 from recollect.sandbox import check as sandbox
@@ -26,6 +27,7 @@ AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mea
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
 TOOL_AGENTS = ("hf", "react", "code", "search_r1", *DOMAIN_AGENT_NAMES)
+AGENTS: tuple[str, ...] = ("recurrent", "chat", *TOOL_AGENTS, "tool_memory", "concat", "rag")
 TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
@@ -50,7 +52,8 @@ def checked(cfg: Config) -> Config:
 def _agent(cfg: Config) -> Problems:
     agent = cfg.agent
     if agent.agent_type == "gui":
-        yield f"agent.agent_type=gui works on a screen, which recollect has none of; known: {_agents()}"
+        yield f"agent.agent_type=gui works on a screen, which recollect has none of; known: {', '.join(AGENTS)}"
+    yield from _agent_name(cfg)
     yield from _known("agent.backend", agent.backend, ["async_verl"], "the engine of this process generates")
     if agent.template is not None:
         yield from _known("agent.template", agent.template, list(TEMPLATES), "without it the tokenizer's own is used")
@@ -79,6 +82,19 @@ def _agent(cfg: Config) -> Problems:
         )
     yield from _share("agent.max_failure_rate", agent.max_failure_rate)
     yield from _known("reward_model.reward_manager", cfg.reward_model.reward_manager, ["naive", "thread"])
+
+
+def _agent_name(cfg: Config) -> Problems:
+    """An agent must be one that there is, or a function; other systems' names are known too."""
+    name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
+    if name in AGENTS or ":" in name:
+        return
+    key, choices = "agent.agent_type", AGENTS
+    if override == name:
+        key, choices = "actor_rollout_ref.rollout.agent_name_override", (*AGENT_NAMES, *AGENTS)
+    near = difflib.get_close_matches(name, choices, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    yield f"{key}={name} is unknown; {hint}known: {', '.join(choices)}, or module:function, or file.py:function"
 
 
 def _judge(cfg: Config) -> Problems:
@@ -412,7 +428,3 @@ def _from_minus_one(section: Any, place: str, names: str) -> Problems:
 def _share(key: str, value: float) -> Problems:
     if not 0 <= value <= 1:
         yield f"{key}={value} must be between 0 and 1"
-
-
-def _agents() -> str:
-    return ", ".join(("recurrent", "chat", *TOOL_AGENTS))

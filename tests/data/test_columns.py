@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recollect.compose import compose
 from recollect.config import Config
 from recollect.data.files import as_task, expand, load_tasks, read_rows
 from recollect.data.prompts import first_messages
@@ -148,3 +149,24 @@ def test_json_with_a_byte_order_mark(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text("\ufeff" + text, encoding="utf-8")
         assert load_tasks(chatting(), [str(tmp_path / name)])[0].question == "q"
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "hint"),
+    [
+        ({"prompt": [{"role": "user", "content": "q"}]}, "problem", "(data.prompt_key=prompt takes `prompt`)"),
+        ({"prompt": [{"role": "system", "content": "q"}]}, "question", "(`prompt` holds no text, nor a message of the"),
+        ({"other": "q"}, "question", "it has other, answer"),
+    ],
+)
+def test_a_row_without_a_question_says_where_it_may_be(row: dict[str, Any], key: str, hint: str) -> None:
+    cfg = compose(None, ["agent.agent_type=chat", f"data.prompt_key={key}"])
+    with pytest.raises(BadInput) as caught:
+        as_task({**row, "answer": "a"}, "f, line 1", 0, cfg)
+    assert f"f, line 1: no text under data.prompt_key={key}" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+def test_a_prompt_of_messages_needs_no_key() -> None:
+    row = {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "What?"}], "answer": "a"}
+    assert as_task(row, "f", 0, compose(None, ["agent.agent_type=chat"])).question == "What?"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from recollect.chat import Renderer
 from recollect.compose import compose
 from recollect.console import Console
+from recollect.run import Run
 from recollect.train.learner import Learner
 from recollect.train.sft.command import settle, supervise
 from recollect.train.sft.loop import packed
@@ -258,3 +259,17 @@ def test_losses_do_not_depend_on_who_shares_a_batch() -> None:
         np.concatenate(alone),
         atol=1e-4,
     )
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sft.md"])
+def test_the_commands_of_the_guides_have_directories_of_their_own(page: str, tmp_path: Path) -> None:
+    """So that one can be run after the other."""
+    text = (Path(__file__).parents[2] / page).read_text()
+    lines = [line.partition("#")[0].split() for line in text.splitlines() if line.startswith("recollect sft ")]
+    runs = []
+    for words in (line[2:] for line in lines if "--tool" not in line):
+        cfg = compose(words[0] if "=" not in words[0] else None, [w for w in words if "=" in w and w[:3] != "min"])
+        settle(cfg, None)
+        runs.append(Run.of(cfg).path)
+    assert len(runs) >= 3
+    assert len(set(runs)) == len(runs)

@@ -14,6 +14,7 @@ from recollect.compose import compose
 from recollect.console import Console
 from recollect.train import gather
 from recollect.train.fit import Fit
+from tests.metric_names import undocumented
 from tests.train.test_resume import command, rows
 
 ACTOR, ALGORITHM = "actor_rollout_ref.actor", "algorithm"
@@ -87,6 +88,7 @@ def test_it_trains(variant: str, tmp_path: Path, small_model: Path) -> None:
     made = rows(tmp_path / "run")
     steps = [r for r in made if "reward/mean" in r]
     assert [r["step"] for r in steps] == [1, 2]
+    assert undocumented(name for row in made for name in row) == []
     assert all(isinstance(v, int | float | str) for r in made for v in r.values())  # no NaN, which is written as null
     before, after = weights(tmp_path / "run", 1), weights(tmp_path / "run", 2)
     assert any(not torch.equal(before[name], after[name]) for name in before)

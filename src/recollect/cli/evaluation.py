@@ -48,11 +48,12 @@ def evaluate(
 
     Run the command again after an interruption and it goes on with the items that are missing.
     """
+    from recollect.cli.words import plain_first
     from recollect.compose import recipe_names
     from recollect.console import Console
     from recollect.eval.actors import named
 
-    settings = list(given or [])
+    settings = plain_first(given or [])
     is_named = bool(settings) and "=" not in settings[0] and not (role and settings[0] in recipe_names())
     checkpoint = model or (settings.pop(0) if is_named else None)
     if checkpoint is None and not role:
@@ -80,7 +81,7 @@ def ask(
         list[str],
         typer.Argument(
             metavar="[CHECKPOINT] QUESTION [KEY=VALUE]...",
-            help="A run directory, a checkpoint, a model folder, or `tiny`; the question; then settings.",
+            help="A run directory, a checkpoint, a model folder, or `tiny`; the question; settings, in any order.",
         ),
     ],
     document: Annotated[Path, typer.Option("--document", "-d", help="The text to read, of any length.")],
@@ -93,17 +94,13 @@ def ask(
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
+    from recollect.cli.words import asked
     from recollect.console import Console
     from recollect.eval.actors import named
     from recollect.eval.command import answer_question
 
-    words = list(given)
-    alone = role and (len(words) < 2 or "=" in words[1])  # the roles say who plays, so the first word is the question
-    checkpoint = None if alone else words.pop(0)
-    if not words:
-        raise BadInput("ask what? CHECKPOINT QUESTION, or --role NAME=DIR_OR_URL … QUESTION")
-    question = words.pop(0)
-    answer_question(named(checkpoint, role or [], words), document, question, Console(quiet))
+    checkpoint, question, settings = asked(given, bool(role))
+    answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet))
 
 
 @app.command()

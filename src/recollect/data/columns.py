@@ -78,6 +78,16 @@ def texts_of(truth: Any, place: str) -> list[str]:
     return [] if truth is None or not str(truth).strip() else [str(truth)]
 
 
+def question_hint(row: Mapping[str, Any], key: str) -> str:
+    """What to do about a row without a question under a key, where another of its columns may hold it."""
+    there = next((name for name in QUESTION_NAMES if row.get(name) is not None), None)
+    if there is None:
+        return ""
+    if there not in prompt_names(key):
+        return f" (data.prompt_key={there} takes `{there}`)"
+    return f" (`{there}` holds no text, nor a message of the user with text)"
+
+
 def prompt_names(key: str) -> tuple[str, ...]:
     """The columns that may hold the prompt."""
     return QUESTION_NAMES if key == QUESTION else (key,)

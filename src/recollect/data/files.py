@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.data.columns import accepted_answers, prompt_names, question_of
+from recollect.data.columns import accepted_answers, prompt_names, question_hint, question_of
 from recollect.data.given import SECTIONS, checked_texts, sections_given
 from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, with_questions
@@ -161,6 +161,7 @@ def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[s
     if asked is None:
         raise BadInput(
             f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
+            + question_hint(row, data.prompt_key)
         )
     answers = accepted_answers(row, data.answer_key, place)
     if not answers and need_answers:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from recollect.chat import Renderer
-from recollect.config import Config
+from recollect.config import Config, Trainer
 from recollect.console import Console
 from recollect.data.tasks import held_out
 from recollect.eval.accuracy import accuracy
@@ -70,6 +71,7 @@ def settle(cfg: Config, tool: str | None) -> None:
     """Fill in what `recollect sft` means: data files are what to imitate, and a run has a name of its own."""
     if cfg.data.train_files and cfg.sft.data == "expert":
         cfg.sft.data = FILES
+    name = _run_name(cfg, tool)
     if tool is not None and cfg.sft.data != FILES:
         raise BadInput(f"--tool {tool} takes a folder of `recollect sft-data`: name it with data.train_files=DIR")
     if cfg.sft.data == FILES:
@@ -78,9 +80,15 @@ def settle(cfg: Config, tool: str | None) -> None:
             found = [tool_file(f, tool, "train") for f in cfg.data.train_files]
             given = cfg.data.val_files or [v for f in folders if (v := tool_file(f, tool, "val"))]
             cfg.data.train_files, cfg.data.val_files = [f for f in found if f], given
-    name = f"{cfg.trainer.experiment_name}{f'-{tool}' if tool else ''}-sft"
     if not cfg.trainer.default_local_dir:
-        cfg.trainer.experiment_name = name.replace("-sft-sft", "-sft")
+        cfg.trainer.experiment_name = name
+
+
+def _run_name(cfg: Config, tool: str | None) -> str:
+    """The name of the run: the experiment's, that of the data where the experiment has none of its own, the tool's."""
+    name, files = cfg.trainer.experiment_name, cfg.data.train_files
+    own = re.sub(r"[^\w.-]+", "", Path(files[0]).stem) if files and name == Trainer().experiment_name else ""
+    return "-".join(filter(None, [name, own, tool, "sft"])).replace("-sft-sft", "-sft")
 
 
 def _tasks(cfg: Config) -> list[Task]:
