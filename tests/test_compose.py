@@ -197,7 +197,7 @@ RULES = [
     (f"{ACTOR}.loss_agg_mode=seq-mean", "known: token-mean, seq-mean-token-sum"),
     (f"{ACTOR}.kl_loss_type=k9", "known: low_var_kl, kl, mse, abs"),
     (f"{ACTOR}.dtype=int8", f"{ACTOR}.dtype=int8"),
-    ("actor_rollout_ref.rollout.name=sglang", "known: engine, vllm, hf"),
+    ("actor_rollout_ref.rollout.name=tgi", "known: engine, vllm, sglang, trtllm, hf"),
     ("actor_rollout_ref.rollout.dtype=int8", "actor_rollout_ref.rollout.dtype=int8"),
     ("trainer.resume_mode=maybe", "known: auto, disable"),
     ("trainer.device=tpu", "known: auto, cpu, cuda"),

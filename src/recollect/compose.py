@@ -162,31 +162,38 @@ def to_yaml(cfg: Config) -> str:
 
 def from_yaml(text: str) -> Config:
     """A configuration from its resolved tree, as this version or an earlier one stored it."""
-    tree = OmegaConf.to_container(_upgraded(OmegaConf.create(text)))
-    return compose(None, [], base=tree, where="the stored configuration")  # type: ignore[arg-type]
+    tree = OmegaConf.create(text)
+    if _is_earlier(tree):
+        _upgrade(tree)
+    base = OmegaConf.to_container(tree)
+    return compose(None, [], base=base, where="the stored configuration")  # type: ignore[arg-type]
 
 
 def differing(text: str, cfg: Config, ignore: Sequence[str]) -> str:
     """The first key in which a stored configuration differs, with both values; empty when none does."""
-    stored, now = flatten(OmegaConf.structured(from_yaml(text))), flatten(OmegaConf.structured(cfg))
+    tree = OmegaConf.create(text)
+    stored = flatten(OmegaConf.structured(from_yaml(text)) if _is_earlier(tree) else tree)
+    now = flatten(OmegaConf.structured(cfg))
     for key in sorted(stored.keys() | now.keys()):
         if stored.get(key) != now.get(key) and not key.startswith(tuple(ignore)):
             return f"{key} is {stored.get(key)} there and {now.get(key)} here"
     return ""
 
 
-def _upgraded(stored: Any) -> Any:
-    """A stored tree in today's terms. Without lr_warmup_steps_ratio the keys below meant what 0 and -1 mean now."""
-    optim = "actor_rollout_ref.actor.optim"
-    if not OmegaConf.select(stored, optim) or "lr_warmup_steps_ratio" in OmegaConf.select(stored, optim):
-        return stored
-    for key in (optim, "critic.optim", "sft.optim"):
-        if OmegaConf.select(stored, f"{key}.lr_warmup_steps") == 0:
-            OmegaConf.update(stored, f"{key}.lr_warmup_steps", -1)
+def _is_earlier(tree: Any) -> bool:
+    """Whether a version stored a tree that did not have all of today's keys."""
+    optim = OmegaConf.select(tree, "actor_rollout_ref.actor.optim")
+    return optim is not None and "lr_warmup_steps_ratio" not in optim
+
+
+def _upgrade(tree: Any) -> None:
+    """Say in today's terms what an earlier version stored: 0 and -1 have changed their meaning in these keys."""
+    for key in ("actor_rollout_ref.actor.optim", "critic.optim", "sft.optim"):
+        if OmegaConf.select(tree, f"{key}.lr_warmup_steps") == 0:
+            OmegaConf.update(tree, f"{key}.lr_warmup_steps", -1)
     for key in ("trainer.save_freq", "trainer.test_freq"):
-        if OmegaConf.select(stored, key) == -1:
-            OmegaConf.update(stored, key, 0)
-    return stored
+        if OmegaConf.select(tree, key) == -1:
+            OmegaConf.update(tree, key, 0)
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
@@ -328,5 +335,6 @@ def _unknown(key: str) -> str:
     known = known_keys()
     near = difflib.get_close_matches(key, known, 3, 0.6)
     leaf = key.rsplit(".", 1)[-1]
-    near = near or [k for k in known if k.rsplit(".", 1)[-1] == leaf][:3]
+    same = sorted((k for k in known if k.rsplit(".", 1)[-1] == leaf), key=lambda k: not k.startswith("trainer."))
+    near = same[:3] if leaf == key and same else near or same[:3]
     return f"unknown key {key}" + (f"; the nearest known: {', '.join(near)}" if near else "; see docs/config.md")
