@@ -26,6 +26,7 @@ from recollect.models.tiny import SCRATCH
 from recollect.notes import notes
 from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint
+from recollect.policies.engine.fit import fit_of
 from recollect.predict import Need, Tokens, memory, tokens
 from recollect.retrieval.corpus import MADE_UP, files_of
 from recollect.retrieval.needed import check_embedding
@@ -121,7 +122,9 @@ def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
         raise BadInput(f"{path} is not a whole model: {wrong}")
     renderer = Renderer(load_tokenizer(path, cfg.agent.template))
     question = max((t.question for t in tasks), key=len, default="")
-    check_window(cfg, renderer, context_window(load_config(path)), question)
+    config = load_config(path)
+    check_window(cfg, renderer, context_window(config), question)
+    fit_of(config)
     return renderer
 
 
@@ -140,6 +143,7 @@ def _summary(
         "longest_turn": made.longest,
         "memory": {n.part: n.total for n in needs},
         "memory_total": sum(n.total for n in needs),
+        "attention": "fast" if fit_of(load_config(cfg.actor_rollout_ref.model.path)).fast else "plain",
         "roles": {role: _plays(cfg, role)[0] for role in ROLES.get(cfg.agent.agent_type, ("*",))},
         "reward": cfg.agent.reward_name,
     }
@@ -171,7 +175,8 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     table = [(n.part, n.bound_to, *map(size, (n.weights, n.gradients, n.moments, n.cache))) for n in needs]
     total = found["memory_total"]
     console.table(f"Memory, without activations: {size(total)}", header, table)
-    for line in [*notes(cfg), *_warnings(cfg, total)]:
+    plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
+    for line in [*([plain] if plain else []), *notes(cfg), *_warnings(cfg, total)]:
         console.say(line)
     run = Run.of(cfg)
     if run.moves_aside(cfg):
@@ -203,7 +208,7 @@ def _fixed(cfg: Config) -> None:
     for role, bound in bindings(cfg).items():
         if bound.kind in ("frozen", "serve") and bound.where not in SCRATCH:
             load_tokenizer(bound.where, cfg.agent.template)
-            load_config(bound.where)
+            fit_of(load_config(bound.where))
         if bound.kind == "endpoint":
             rollout = cfg.actor_rollout_ref.rollout
             endpoint = Endpoint(bound.where, rollout.fixed_model_name, key_env=rollout.fixed_model_key_env)

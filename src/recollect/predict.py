@@ -16,6 +16,7 @@ from recollect.data.documents import centre_cut, sections
 from recollect.data.prompts import CONVERSING, first_messages
 from recollect.data.questions import given_chunks, questions_of
 from recollect.models.load import load_config
+from recollect.models.small import token_shape
 from recollect.session import token_offsets
 from recollect.train.device import pick_device, pick_dtype
 from recollect.types import Message, Task
@@ -71,8 +72,7 @@ def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
     config = load_config(path)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    layers, heads, dim = token_shape(config)
     linear = [
         (name, m)
         for name, m in model.named_modules()
@@ -80,7 +80,7 @@ def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
     ]
     chosen = [m for name, m in linear if "all-linear" in targets or name.rsplit(".", 1)[-1] in targets]
     adapter = sum(lora_rank * (m.in_features + m.out_features) for m in chosen)
-    return Shape(sum(p.numel() for p in model.parameters()), adapter, 2 * config.num_hidden_layers * heads * dim)
+    return Shape(sum(p.numel() for p in model.parameters()), adapter, 2 * layers * heads * dim)
 
 
 def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from recollect.algos.batch import Batch
 from recollect.algos.packed import Packed
 from recollect.config import Optim
-from recollect.models.attention import register
+from recollect.models.attention import register, using
 from recollect.train import forward
 from recollect.train.forward import check_head, logprobs_and_entropy, predict, statistics
 from recollect.train.learner import Learner
@@ -22,7 +24,7 @@ def test_known_architectures_pass(kind: str) -> None:
     check_head(make_pair(kind)[1])
 
 
-def test_scaled_logits_are_refused() -> None:
+def granite() -> Any:
     from transformers import AutoModelForCausalLM, GraniteConfig
 
     torch.manual_seed(0)
@@ -30,8 +32,38 @@ def test_scaled_logits_are_refused() -> None:
     model = AutoModelForCausalLM.from_config(config, attn_implementation=register()).float()
     with torch.no_grad():
         model.lm_head.weight.mul_(30)
+    return model
+
+
+def test_scaled_logits_are_those_of_the_model() -> None:
+    model = granite()
+    check_head(model)
+    packed = Batch.of(samples(2)).packs(range(4), 10_000)[0]
+    with torch.no_grad(), using(packed.plan):
+        found, _ = logprobs_and_entropy(model, packed)
+        logits = model(input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False).logits[0]
+    expected = logits[packed.parents].log_softmax(-1).gather(-1, packed.targets[:, None])[:, 0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_logits_that_are_made_in_an_unknown_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = granite()
+    own = model.forward
+
+    def scaled(input_ids: torch.Tensor, **more: Any) -> Any:
+        out = own(input_ids=input_ids, **more)
+        out.logits = out.logits * (1 + input_ids % 3).unsqueeze(-1)
+        return out
+
+    monkeypatch.setattr(model, "forward", scaled)
     with pytest.raises(BadInput, match="granite"):
         check_head(model)
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "Gemma2"])
+def test_a_model_without_our_attention_is_refused(kind: str) -> None:
+    with pytest.raises(BadInput, match="was not loaded with recollect's attention"):
+        logprobs_and_entropy(make_pair(kind)[0], Batch.of(samples(2)).packs(range(4), 10_000)[0])
 
 
 @pytest.mark.parametrize("kind", ["Qwen3", "Gemma2"])

@@ -16,7 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.types import BadInput
+
 NAME = "recollect"
+# what the library hands to every attention and what does not change it, or is what ours does anyway
+HARMLESS = {"position_ids", "cache_position", "use_cache", "past_key_values", "logits_to_keep", "output_attentions"}
+HARMLESS |= {"output_hidden_states", "output_router_logits", "return_dict", "num_items_in_batch"}
 
 
 def window_of(attention: Any) -> int | None:
@@ -151,10 +156,14 @@ def _attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    is_causal: bool | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
     assert query.shape[0] == 1, "recollect attention takes one flat batch"
+    _check_arguments(module, attention_mask, is_causal, more)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    width = value.shape[-1]
+    query, key, value = _same_width(query, key, value)
     if torch.is_autocast_enabled(query.device.type):  # queries and keys were turned in float32, values were not
         query, key, value = (x.to(torch.get_autocast_dtype(x.device.type)) for x in (query, key, value))
     if torch.compiler.is_compiling():
@@ -163,11 +172,31 @@ def _attention(
             found, _ = _attend_tree(*(x[0].transpose(0, 1).contiguous() for x in (query, key, value)), *limits)
         else:
             found = _attend_next(query[0], key[0], value[0], *limits)
-        return found.unsqueeze(0), None
+        return found.unsqueeze(0)[..., :width], None
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     out = _active.attend(layer, query[0], key[0], value[0], Scoring(scale, sliding_window, softcap))
-    return out.unsqueeze(0), None
+    return out.unsqueeze(0)[..., :width], None
+
+
+def _check_arguments(module: torch.nn.Module, mask: Any, is_causal: bool | None, more: dict[str, Any]) -> None:
+    """Refuse what would change the attention and is unknown here: it must not vanish."""
+    unknown = [name for name, value in more.items() if value is not None and name not in HARMLESS]
+    if mask is not None:
+        unknown.append("attention_mask")
+    if is_causal is False or (is_causal is None and getattr(module, "is_causal", True) is False):
+        unknown.append("is_causal=False")
+    if unknown:
+        where = f"{type(module).__name__} of layer {getattr(module, 'layer_idx', '?')}"
+        raise BadInput(f"{where} attends with {', '.join(unknown)}, which recollect's attention does not know")
+
+
+def _same_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Heads of one width: zeros at the end change no score, and what they add to the output is cut off."""
+    more = value.shape[-1] - key.shape[-1]
+    if more > 0:
+        return F.pad(query, (0, more)), F.pad(key, (0, more)), value
+    return query, key, F.pad(value, (0, -more)) if more else value
 
 
 @contextmanager
@@ -186,13 +215,20 @@ def register() -> str:
     return NAME
 
 
+def is_ours(model: Any) -> bool:
+    """True when a model attends by way of the active plan."""
+    return getattr(model.config, "_attn_implementation", None) == NAME
+
+
 def focus(model: torch.nn.Module) -> None:
     """Have the last layer compute only tokens whose output is read (``Plan.keep``), wherever it treats each by itself.
 
     Nothing reads the other tokens after the last attention has seen their keys and values.
     """
-    attention = {int(m.layer_idx): (n, m) for n, m in model.named_modules() if hasattr(m, "layer_idx")}
-    if not attention:
+    attention = {
+        int(m.layer_idx): (n, m) for n, m in model.named_modules() if getattr(m, "layer_idx", None) is not None
+    }
+    if not attention or not is_ours(model):
         return
     name, last = attention[max(attention)]
     layer = model.get_submodule(name.rpartition(".")[0])
@@ -218,9 +254,11 @@ def _select(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] |
     return args[0].index_select(1, _active.keep), *args[1:]
 
 
-def _scatter(module: torch.nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+def _scatter(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     if _active is None or _active.keep is None:
         return None
+    if isinstance(output, tuple):  # with what a router decided
+        return _scatter(module, args, output[0]), *output[1:]
     return output.new_zeros(output.shape[0], _active.total, output.shape[2]).index_copy(1, _active.keep, output)
 
 

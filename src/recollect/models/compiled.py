@@ -23,7 +23,7 @@ def compile_layers(model: nn.Module, trained: bool = False) -> None:
     `models.attention.focus`).
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-    attention = {int(m.layer_idx): n for n, m in model.named_modules() if hasattr(m, "layer_idx")}
+    attention = {int(m.layer_idx): n for n, m in model.named_modules() if getattr(m, "layer_idx", None) is not None}
     layers = [model.get_submodule(attention[i].rpartition(".")[0]) for i in sorted(attention)]
     stem = attention[min(attention)].split(".layers.")[0]
     body = model.get_submodule(stem) if stem else model

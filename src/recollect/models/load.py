@@ -14,6 +14,8 @@ from recollect.models.runs import EMBEDDED, find_checkpoint
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
 from recollect.types import BadInput
 
+NAME = "recollect"  # of our attention (models/attention.py)
+
 
 def model_path(path: str) -> str:
     """The folder or hub name behind a model path; ``tiny`` is the embedded model. It may hold a LoRA adapter.
@@ -98,20 +100,21 @@ def load_config(path: str) -> Any:
     return found
 
 
-def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
-    """A causal language model with our attention, in the given dtype; an adapter is merged into its base."""
+def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None = NAME) -> Any:
+    """A causal language model with our attention (None: the library's), an adapter merged into its base."""
     import torch
     from transformers import AutoModelForCausalLM
 
     from recollect.models.attention import register
     from recollect.models.complete import check_complete, check_finite
 
+    register()
     path = find_checkpoint(path)[0]
     base = adapter_base(path)
     try:
         if base is not None:
             verify_checksums(Path(path).expanduser())
-            merged = merge_adapter(load_model(base, torch.float32), path)
+            merged = merge_adapter(load_model(base, torch.float32, attention=attention), path)
             check_finite(merged.named_parameters(), path)
             return merged.to(device, dtype)
         load_config(path)
@@ -119,7 +122,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu") -> Any:
         model, found = AutoModelForCausalLM.from_pretrained(
             model_path(path),
             dtype=dtype,
-            attn_implementation=register(),
+            attn_implementation=attention,
             output_loading_info=True,
             trust_remote_code=False,
         )

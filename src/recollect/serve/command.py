@@ -35,7 +35,7 @@ def serve(
             f"--host {host} is open to others: set the environment variable {KEY} to a key that they must show"
         )
     sock = listening(host, port)
-    found = Casting(cfg, None).loaded(path)
+    found = Casting(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
     connections, at_once = affordable(limits.connections)
     limits = replace(limits, connections=connections)
     server = Server(found.engine, found.renderer, checkpoint, limits, "" if child else key)

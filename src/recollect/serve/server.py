@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from recollect.chat import Renderer
 from recollect.offload import Slots, in_thread
-from recollect.policies.engine import Engine
+from recollect.policies.engine import Loop
 from recollect.secrets import redacted
 from recollect.serve import answers
 from recollect.serve.bodies import Bodies, parsed
@@ -37,7 +37,7 @@ THREADS = 4  # that read small requests and write answers; one more reads large 
 class Server:
     """The routes over one engine."""
 
-    def __init__(self, engine: Engine, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
+    def __init__(self, engine: Loop, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
         self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
         self.vocabulary = len(engine.model.get_input_embeddings().weight)  # may be more than the tokenizer's
         self.bounds = Bounds(limits.max_tokens, limits.concurrency, engine.window, self.vocabulary)
@@ -271,7 +271,7 @@ class Server:
             ("request_seconds_total", "counter", round(self.seconds, 6)),
             ("completions_under_way", "gauge", self.running),
             ("rows_decoding", "gauge", len(state.requests)),
-            ("rows_waiting", "gauge", len(self.engine.scheduler.waiting)),
+            ("rows_waiting", "gauge", len(self.engine.waiting)),
             ("rows_peak", "gauge", stats.peak_rows),
         ):
             rows += [f"# TYPE recollect_{name} {kind}", f"recollect_{name} {value}"]

@@ -15,10 +15,11 @@ import torch
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.models.load import load_model, load_tokenizer
+from recollect.models.load import load_tokenizer
 from recollect.models.runs import find_checkpoint
 from recollect.policies.endpoint import Endpoint, Patience
-from recollect.policies.engine import Engine, make_engine
+from recollect.policies.engine import Loop, load_fitted, make_engine
+from recollect.policies.engine.fit import fit_of
 from recollect.roles import Bound, bindings
 from recollect.serve.child import Served
 from recollect.session import Binding
@@ -42,7 +43,7 @@ class Frozen:
     """A model of this process that is not trained."""
 
     path: str
-    engine: Engine
+    engine: Loop
     renderer: Renderer
     before: str  # digest of its weights when it was loaded
 
@@ -134,7 +135,9 @@ class Casting:
     def _load(self, path: str, found: str) -> Frozen:
         cfg, device = self.cfg, pick_device(self.cfg.trainer.device)
         renderer = Renderer(load_tokenizer(found, cfg.agent.template))
-        model = load_model(found, pick_dtype(cfg.actor_rollout_ref.rollout.dtype, device), device)
+        model = load_fitted(found, pick_dtype(cfg.actor_rollout_ref.rollout.dtype, device), device)
+        if note := fit_of(model.config).note:
+            self.say(f"{path}: {note}")
         model.requires_grad_(False)
         engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)
         engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]

@@ -65,6 +65,8 @@ class Fit:
         longest = max(questions, key=len, default="")
         self._check(stream)
         parts = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest)
+        if parts.note:
+            console.say(parts.note)
         if offline is not None:
             check_ids(offline, parts.learner.model.config.vocab_size)
         self.cast = Casting(cfg, parts.trained, longest, console.say).make()

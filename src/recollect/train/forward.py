@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from recollect.algos.packed import Packed, pack
 from recollect.algos.tree import build_tree
 from recollect.models.attention import using
 from recollect.models.native.blocks import able, figures
+from recollect.models.plain import body_of, is_plain, row_states
+from recollect.policies.engine.shape import require_ours
 from recollect.train.memory import free_bytes
 from recollect.types import BadInput
 
@@ -25,8 +29,11 @@ LARGE = 8192  # ids of a vocabulary whose logits are worth a compiled function
 
 def hidden_states(model: Any, packed: Packed) -> Tensor:
     """[nodes, width]: the body's output for every node of the trees."""
+    if is_plain(model):
+        return row_states(model, packed.tokens, packed.positions)
+    require_ours(model)
     with using(packed.plan):
-        out = model.base_model(
+        out = body_of(model)(
             input_ids=packed.tokens.unsqueeze(0), position_ids=packed.positions.unsqueeze(0), use_cache=False
         )
     return out.last_hidden_state[0]
@@ -72,7 +79,28 @@ def predict(model: Any, packed: Packed) -> Prediction:
         hidden = hidden[packed.parents]
     else:  # where several targets follow one node its gradients are added up, which is to be in float32
         hidden = hidden.float()[packed.parents].to(hidden.dtype)
+    if vars(model).get("recollect_whole_head"):
+        return Prediction(hidden, partial(whole_head, model), None)
     return Prediction(hidden, model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None))
+
+
+class _States(BaseModelOutputWithPast):
+    """Hidden states as a body returns them, and nothing else that a model may ask for."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def whole_head(model: Any, hidden: Tensor) -> Tensor:
+    """Logits of hidden states by all that a model does after its body: scaling, or layers before its head."""
+    body = body_of(model)
+    forward, body.forward = body.forward, lambda *args, **more: _States(last_hidden_state=hidden[None])
+    try:
+        ids = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
+        return model(input_ids=ids, use_cache=False).logits[0]
+    finally:
+        body.forward = forward
 
 
 def _scaled(logits: Tensor, softcap: float | None, temperature: float) -> Tensor:
@@ -141,14 +169,21 @@ def _piece(
 
 @torch.no_grad()
 def check_head(model: Any) -> None:
-    """Refuse an architecture whose logits are more than its head over its hidden states (known: soft-capping)."""
+    """Find out whether a model's logits are its head over its hidden states, or whether it does more after its body.
+
+    Where neither gives the model's own logits it is refused.
+    """
     ids = np.arange(3, 11)
     packed = pack([build_tree([0], [ids])], [np.arange(8) > 0], [0]).to(next(model.parameters()).device)
-    logprob, _ = logprobs_and_entropy(model.eval(), packed)
-    with using(packed.plan):
-        logits = model(packed.tokens[None], position_ids=packed.positions[None], use_cache=False).logits[0]
+    model.eval()
+    with nullcontext() if is_plain(model) else using(packed.plan):
+        logits = model(input_ids=packed.tokens[None], use_cache=False).logits[0]
     expected = logits[:-1].float().log_softmax(-1).gather(-1, packed.targets[:, None])[:, 0]
-    if not torch.allclose(logprob, expected, atol=1e-2):
+    for model.recollect_whole_head in (False, True):
+        logprob, _ = logprobs_and_entropy(model, packed)
+        if torch.allclose(logprob, expected, atol=1e-3, rtol=1e-4):
+            break
+    else:
         kind = model.config.model_type
         raise BadInput(f"{kind} models scale their logits in a way that recollect does not know; it cannot train them")
 

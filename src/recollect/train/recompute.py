@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.models.compiled import worth_compiling
-from recollect.policies.engine.rows import token_shape
+from recollect.models.small import token_shape
 from recollect.train.forward import CHUNK_LOGITS
 from recollect.train.memory import free_bytes
 
@@ -23,7 +23,7 @@ def kept_numbers(config: Any, compiled: bool) -> int:
     """About how many numbers a layer keeps of each token for the backward pass."""
     width, (_, heads, dim) = int(config.hidden_size), token_shape(config)
     inner = int(getattr(config, "intermediate_size", None) or 4 * width)
-    kept = 5 * width + 3 * config.num_attention_heads * dim + 2 * heads * dim + 3 * inner
+    kept = 5 * width + 3 * (getattr(config, "num_attention_heads", 0) or 0) * dim + 2 * heads * dim + 3 * inner
     return kept if compiled else 2 * kept  # one operation at a time keeps what a compiled layer computes again
 
 

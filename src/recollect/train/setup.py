@@ -17,12 +17,14 @@ from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
 from recollect.data.prompts import CONVERSING, cut_text, too_many, window_problem
+from recollect.models.attention import is_ours
 from recollect.models.compiled import compile_layers, worth_compiling
-from recollect.models.load import EMBEDDED, context_window, load_config, load_model, load_tokenizer
+from recollect.models.load import EMBEDDED, context_window, load_config, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights, halve_base, is_adapted
 from recollect.models.share import is_shared, see_same, twin
 from recollect.models.tiny import SCRATCH, save_scratch
-from recollect.policies.engine import Engine, make_engine
+from recollect.policies.engine import Loop, load_fitted, make_engine
+from recollect.policies.engine.fit import fit_of
 from recollect.roles import roles_of
 from recollect.session import Binding
 from recollect.train import recompute
@@ -41,7 +43,7 @@ class Parts:
     tokenizer: Any
     renderer: Renderer
     learner: Learner
-    engine: Engine
+    engine: Loop
 
     def sync(self, version: int) -> None:
         """Give the engine the learner's weights, as the given version."""
@@ -50,6 +52,11 @@ class Parts:
                 copy_weights(self.learner.model, self.engine.model)
         self.engine.model.eval()
         self.engine.new_weights(version)
+
+    @property
+    def note(self) -> str:
+        """How the model is computed, where that is not the fast way."""
+        return fit_of(self.learner.model.config).note
 
     @property
     def trained(self) -> Binding:
@@ -121,7 +128,7 @@ def build_learner(cfg: Config, optim: Optim, updates: int) -> tuple[Learner, Any
 
 def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
     device, actor = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.actor
-    model = load_model(path, torch.float32, device)
+    model = load_fitted(path, torch.float32, device)
     check_head(model)
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
     adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
@@ -132,7 +139,7 @@ def _learner(cfg: Config, path: str, optim: Optim, updates: int) -> Learner:
         half = False
     offload, seed = actor.fsdp_config, cfg.trainer.seed
     learner = Learner(model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed, half=half)
-    if worth_compiling(model):
+    if is_ours(model) and worth_compiling(model):
         compile_layers(model, trained=True)
     return learner
 
@@ -141,7 +148,7 @@ def _sampler(learner: Learner, path: str, dtype: torch.dtype, device: str) -> An
     """The model that the engine samples with: over the learner's own weights where they have its type."""
     if learner.half:
         return twin(learner.model)
-    return learner.model if dtype == torch.float32 else load_model(path, dtype, device)
+    return learner.model if dtype == torch.float32 else load_fitted(path, dtype, device)
 
 
 def build(cfg: Config, optim: Optim, updates: int, longest_question: str = "") -> Parts:
@@ -191,7 +198,7 @@ def build_critic(
         body, owner = actor.model.base_model, actor
     else:
         with starting_model(cfg, name) as path:
-            whole = load_model(path, torch.float32, actor.device.type)
+            whole = load_fitted(path, torch.float32, actor.device.type)
         check_head(whole)
         if whole.config.vocab_size < actor.model.config.vocab_size:
             raise BadInput(
@@ -210,7 +217,7 @@ def build_critic(
         seed=cfg.trainer.seed,
         owner=owner,
     )
-    if owner is None and worth_compiling(learner.model):
+    if owner is None and is_ours(body) and worth_compiling(learner.model):
         compile_layers(learner.model, trained=True)
     ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size

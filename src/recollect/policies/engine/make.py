@@ -11,18 +11,28 @@ import torch
 from recollect.algos.installed import prefer_installed
 from recollect.config import Rollout
 from recollect.models.compiled import compile_layers, worth_compiling
+from recollect.models.plain import is_plain
 from recollect.policies.engine.engine import Engine
-from recollect.policies.engine.rows import Cache, token_shape
+from recollect.policies.engine.fit import fit_of
+from recollect.policies.engine.plain import PlainEngine
+from recollect.policies.engine.rows import Cache
+from recollect.policies.engine.shape import attention_shape, require_ours
+from recollect.types import BadInput
 
 
-def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine:
+def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine | PlainEngine:
     """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed."""
+    if is_plain(model):
+        return PlainEngine(model, decode, cfg.max_num_seqs, fit_of(model.config).cached)
+    require_ours(model)
+    if not (fit := fit_of(model.config)).fast:
+        raise BadInput(f"load this model with recollect.policies.engine.load_fitted: {fit.why}")
     limits = cfg.max_num_seqs, cfg.max_num_batched_tokens, cfg.prefix_cache_tokens
     device = next(model.parameters()).device
     if device.type != "cuda":
         return Engine(model, decode, *limits)
     room = _cache_bytes(device, cfg.gpu_memory_utilization)
-    cache = Cache(*token_shape(model.config), model.dtype, device)
+    cache = Cache(*attention_shape(model).cached, model.dtype, device)
     limits = *limits[:2], min(limits[2], room // 2 // cache.token_bytes)
     if cfg.enforce_eager or importlib.util.find_spec("triton") is None:
         return Engine(model, decode, *limits)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +17,6 @@ from torch import Tensor
 from recollect.models.attention import Scoring
 from recollect.policies.engine.prefix import Prefix, by_token
 from recollect.policies.engine.request import Request
-
-
-def token_shape(config: Any) -> tuple[int, int, int]:
-    """Layers, key heads and their width: what a token's keys, and its values, are in a model."""
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return config.num_hidden_layers, heads, dim
 
 
 def slot_length(tokens: int) -> int:

@@ -29,6 +29,7 @@ from recollect.policies.engine.prefix import Prefix
 from recollect.policies.engine.request import Request
 from recollect.policies.engine.rows import Fitting
 from recollect.policies.engine.sampler import sample
+from recollect.policies.engine.shape import attention_shape
 from recollect.policies.engine.step import Part, StepPlan
 
 LONG = 1024  # a prompt with more tokens of its own than this is read as a prefix, in steps
@@ -64,7 +65,7 @@ class CudaEngine(Engine):
         row_bytes: int | None = None,
     ) -> None:
         super().__init__(model, decode, max_rows, max_batched_tokens, prefix_cache_tokens)
-        self.rows = DeviceRows(max_rows, self.cache, model.config.num_attention_heads)
+        self.rows = DeviceRows(max_rows, self.cache, attention_shape(model).queries)
         self.fitting = Fitting(max_rows, self.cache.token_bytes, row_bytes)
         self.plain = able(model, self.cache.dim)  # attention
         if self.plain:
