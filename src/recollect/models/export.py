@@ -34,7 +34,7 @@ def export_model(source: str, out: Path, dtype: str = "float32") -> str:
         raise BadInput(f"{out} is not empty; name a new folder with --out")
     refuse_unwritable(out, f"--out {out}")
     base = adapter_base(source)
-    model, tokenizer = load_model(source, known[dtype]), load_tokenizer(source)
+    model, tokenizer = load_model(source, known[dtype], attention=None), load_tokenizer(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_model(model, tokenizer, out)
     how = f" (adapter merged into {base})" if base else ""

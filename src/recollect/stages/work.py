@@ -134,7 +134,7 @@ class Work:
         """The digest of a model's weights, as a stage samples with them; None for weights that are made anew."""
         if model not in self.hashes and model not in SCRATCH:
             dtype = pick_dtype(cfg.actor_rollout_ref.rollout.dtype, pick_device(cfg.trainer.device))
-            self.hashes[model] = weights_hash(load_model(model, dtype, "cpu"))
+            self.hashes[model] = weights_hash(load_model(model, dtype, "cpu", None))
         return self.hashes.get(model)
 
 
