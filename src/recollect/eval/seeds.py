@@ -27,6 +27,7 @@ from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
 from recollect.eval.place import STAMP, file_place, file_stamp, refuse_others
 from recollect.folders import refuse_unwritable
+from recollect.locks import lock_folder
 from recollect.models.load import context_window
 from recollect.models.runs import find_checkpoint
 from recollect.rewards.start import check_reward
@@ -55,21 +56,31 @@ def run_seeds(
     place = out or file_place(path, run, data, stamp)
     refuse_unwritable(place, "the results" if out is None else f"--out {out}")
     refuse_others(place / "metrics.json", stamp, path)
-    if holds_conversations(cfg.data.val_files):
-        if seeds > 1:
-            console.say(f"conversations are predicted, not sampled: all {seeds} seeds give the same")
-        result = _predicted(cfg, path)
-    else:
-        result = _attempted(cfg, path, numbers, console)
-    result = {"model": path, "data": list(data), "seeds": numbers, STAMP: stamp, **result}
-    place.mkdir(parents=True, exist_ok=True)
-    result["card"] = card(cfg, path, data, numbers)
-    write_atomic(place / "metrics.json", json.dumps(result, indent=2) + "\n")
-    write_atomic(place / "card.json", json.dumps(result["card"], indent=2) + "\n")
+    with lock_folder(place, f"the place of the results, {place},"):
+        result: dict[str, Any] = {"model": path, "data": list(data), "seeds": numbers, STAMP: stamp}
+        result |= _measured(cfg, path, numbers, console)
+        _store(place, result, cfg, path, data, numbers)
     for name, row in result["metrics"].items():
         console.say(f"{name}: {row['mean']:.4f} (95 % {row['low']:.4f}–{row['high']:.4f}, n = {row['n']})")
     console.say(f"results: {place / 'metrics.json'}")
     return result
+
+
+def _measured(cfg: Config, path: str, seeds: Sequence[int], console: Console) -> dict[str, Any]:
+    """Conversations are predicted once; tasks are attempted with every seed."""
+    if not holds_conversations(cfg.data.val_files):
+        return _attempted(cfg, path, seeds, console)
+    if len(seeds) > 1:
+        console.say(f"conversations are predicted, not sampled: all {len(seeds)} seeds give the same")
+    return _predicted(cfg, path)
+
+
+def _store(
+    place: Path, result: dict[str, Any], cfg: Config, path: str, data: Sequence[str], numbers: Sequence[int]
+) -> None:
+    result["card"] = card(cfg, path, data, numbers)
+    write_atomic(place / "metrics.json", json.dumps(result, indent=2) + "\n")
+    write_atomic(place / "card.json", json.dumps(result["card"], indent=2) + "\n")
 
 
 def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -> dict[str, Any]:

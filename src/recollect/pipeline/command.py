@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.console import Console
+from recollect.folders import refuse_unwritable
+from recollect.locks import lock_folder
 from recollect.pipeline.plan import read_plan
 from recollect.pipeline.road import travel, wanted
 from recollect.pipeline.stages import STAGES
@@ -24,7 +26,10 @@ def run_pipeline(
     plan = read_plan(config, console.say)
     plan = replace(plan, out=out) if out else plan
     names = wanted(mode, skip, config is None if evaluate is None else evaluate)
-    report = travel(plan, names, console)
+    place = Path(plan.out).expanduser()
+    refuse_unwritable(place, f"out={plan.out}")
+    with lock_folder(place, f"the pipeline's folder {plan.out}"):
+        report = travel(plan, names, console)
     shown = lambda value: "–" if value is None else f"{value:.3f}"
     rows = [[d, *(shown(r[p]) for p in ("base", "sft", "rl")), str(r["n"])] for d, r in report["domains"].items()]
     if "evaluate" in report["seconds"]:
