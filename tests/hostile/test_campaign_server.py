@@ -25,7 +25,7 @@ from tests.hostile.test_server import MANY
 
 SECONDS = float(os.environ.get("RECOLLECT_HOSTILE_SECONDS", "600"))
 SOON, GROWTH = 2.0, 0.05
-WARM_S = min(30.0, SECONDS / 3)
+WARM_S = max(30.0, SECONDS / 10)
 KEY = "campaign-key-472"
 
 COSTLY = {
@@ -155,7 +155,7 @@ def good(client: openai.OpenAI, number: int) -> str:
     elif number % 3 == 1:
         text = str(client.chat.completions.create(**options).choices[0].message.content)
     else:
-        prompt = f"{number % 50} kolu holds {number % 50}. " * 40
+        prompt = f"{number % 8} kolu holds {number % 8}. " * 40
         done = client.completions.create(model="tiny", prompt=prompt, max_tokens=8, temperature=0)
         return "" if done.choices[0].text is not None else "no text"
     return "" if text.strip() == r"\boxed{ 472}" else f"said {text!r}"

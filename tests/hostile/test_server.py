@@ -145,6 +145,15 @@ def test_remembered_texts_are_bounded(tokenizer: Any, monkeypatch: pytest.Monkey
     assert [known.text[0] for known in encoder.known] == ["3", "4"]
 
 
+def test_the_same_conversation_is_kept_once(running: Running) -> None:
+    body = {"messages": [{"role": "user", "content": "What does mira hold? mira holds 472."}], "temperature": 0}
+    kept = []
+    for _ in range(3):
+        assert httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=30).status_code == 200
+        kept.append(running.server.engine.scheduler.prefixes.tokens)
+    assert kept[0] == kept[1] == kept[2] > 0
+
+
 # ---- stop strings ----
 
 

@@ -81,6 +81,14 @@ class PrefixCache:
             if self._index.get(block) is prefix:
                 del self._index[block]
 
+    def holds(self, ids: np.ndarray) -> bool:
+        """True when all of these are known; that is then as good as used."""
+        found = deepest(self._index, ids)
+        if found is None or common(found.ids, ids) < len(ids) or found.done < len(ids):
+            return False
+        self._entries.move_to_end(id(found))
+        return True
+
     def match(self, ids: np.ndarray) -> tuple[Prefix | None, int]:
         """The prefix that shares the longest beginning with these ids, and how many tokens (never all of them)."""
         found = deepest(self._index, ids)

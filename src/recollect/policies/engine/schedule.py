@@ -85,6 +85,8 @@ class Scheduler:
     def keep(self, request: Request, row: int, sampled: list[int]) -> None:
         """Keep a finished row's keys and values: its conversation goes on."""
         ids = np.concatenate([request.prompt, np.array(sampled[:-1], np.int64)])  # the last token was never computed
+        if self.prefixes.holds(ids):  # the same was asked and said before
+            return
         prefix = self._new_prefix(ids)
         self._copy(prefix, request.prefix, request.shared)
         self._copy_row(prefix, row, request.shared, len(ids))
