@@ -30,7 +30,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
             "recollect.trl",
         ),
         *("recollect.policies.endpoint", "recollect.policies.messages", "recollect.policies.replies"),
-        "recollect.secrets",
+        *("recollect.secrets", "recollect.reading", "recollect.unpacking", "recollect.amounts"),
         *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
         *(
             "recollect.rollout",

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recollect import finite, roles
+from recollect import amounts, finite, roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim
 from recollect.data.files import MANY
@@ -354,6 +354,7 @@ def _one_device(cfg: Config) -> Problems:
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     finite.problems,
+    amounts.problems,
     *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer, _search, _judge),
     sandbox.problems,

@@ -19,6 +19,7 @@ from recollect.ancestors.translate import refuse_unread
 from recollect.check import checked
 from recollect.config import Config
 from recollect.data.files import MANY, agent_of_rows
+from recollect.data.yaml_files import parse_yaml, read_yaml, refuse_endless
 from recollect.resolve import AGENT_NAMES, canonical, refuse_contradictions, resolve, stale
 from recollect.rewards.names import EVERY_QUESTION
 from recollect.types import BadInput
@@ -44,20 +45,32 @@ def read_recipe(name: str) -> dict[str, Any]:
     if name in recipe_names():
         text, place = (resources.files("recollect") / "recipes" / f"{name}.yaml").read_text(), name
     elif Path(name).is_file():
-        text, place = Path(name).read_text(errors="replace"), name
+        text, place = read_yaml(Path(name), "recipe"), name
     else:
         if name.endswith((".yaml", ".yml")):
             raise BadInput(f"{name}: there is no such file")
         near = difflib.get_close_matches(name, recipe_names(), 1)
         hint = f"did you mean {near[0]}? Known: " if near else "known: "
         raise BadInput(f"no recipe {name}; {hint}{', '.join(recipe_names())}, or a YAML file")
-    try:
-        tree = OmegaConf.to_container(OmegaConf.create(text))
-    except Exception as error:
-        raise BadInput(f"{place} is not YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(tree, dict):
+    return tree_of(text, place)
+
+
+def tree_of(text: str, place: str) -> dict[str, Any]:
+    """The tree of a text of settings, which is at some place for messages."""
+    refuse_endless(text, place)
+    if not isinstance(parse_yaml(text, place), dict | None):
         raise BadInput(f"{place}: a recipe is a mapping of keys")
+    try:
+        tree: Any = OmegaConf.to_container(OmegaConf.create(text))
+    except Exception as error:
+        raise BadInput(f"{place} is not YAML: {' '.join(str(error).split())[:300] or type(error).__name__}") from None
     return {str(k): v for k, v in tree.items()}
+
+
+def stored_tree(run: Path) -> dict[str, Any]:
+    """The tree of a run's own configuration."""
+    path = run / "config.yaml"
+    return tree_of(read_yaml(path, "configuration"), str(path))
 
 
 @dataclass(frozen=True)
@@ -160,19 +173,21 @@ def to_yaml(cfg: Config) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(cfg))
 
 
-def from_yaml(text: str) -> Config:
+STORED = "the stored configuration"
+
+
+def from_yaml(text: str, where: str = STORED) -> Config:
     """A configuration from its resolved tree, as this version or an earlier one stored it."""
-    tree = OmegaConf.create(text)
+    tree = OmegaConf.create(tree_of(text, where))
     if _is_earlier(tree):
         _upgrade(tree)
-    base = OmegaConf.to_container(tree)
-    return compose(None, [], base=base, where="the stored configuration")  # type: ignore[arg-type]
+    return compose(None, [], base=OmegaConf.to_container(tree), where=where)  # type: ignore[arg-type]
 
 
-def differing(text: str, cfg: Config, ignore: Sequence[str]) -> str:
+def differing(text: str, cfg: Config, ignore: Sequence[str], where: str = STORED) -> str:
     """The first key in which a stored configuration differs, with both values; empty when none does."""
-    tree = OmegaConf.create(text)
-    stored = flatten(OmegaConf.structured(from_yaml(text)) if _is_earlier(tree) else tree)
+    tree = OmegaConf.create(tree_of(text, where))
+    stored = flatten(OmegaConf.structured(from_yaml(text, where)) if _is_earlier(tree) else tree)
     now = flatten(OmegaConf.structured(cfg))
     for key in sorted(stored.keys() | now.keys()):
         if stored.get(key) != now.get(key) and not key.startswith(tuple(ignore)):

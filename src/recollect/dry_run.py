@@ -30,15 +30,22 @@ from recollect.policies.engine.fit import fit_of
 from recollect.predict import Need, Tokens, memory, tokens
 from recollect.retrieval.corpus import MADE_UP, files_of
 from recollect.retrieval.needed import check_embedding
+from recollect.rewards.names import parse
 from recollect.rewards.start import check_reward
 from recollect.roles import AGENT_ROLES, ONE_ROLE, bindings
 from recollect.run import Run
+from recollect.sandbox.box import open_box
+from recollect.tools.mcp import Server
 from recollect.train.device import pick_device
 from recollect.train.setup import check_window
 from recollect.train.sft.sources import check_source
 from recollect.train.validate import check_best_metric
 from recollect.types import BadInput, Task
 
+BOXED = {  # agents, tools and rewards that run what the model writes
+    *("code", "swe", "code_reward", "python_executor", "code_interpreter", "load_context"),
+    *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
+}
 ROLES = {**dict.fromkeys(("chat", *TOOL_AGENTS), ONE_ROLE), **AGENT_ROLES}
 
 
@@ -48,6 +55,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     pin_models(cfg, console.say)
     pick_device(cfg.trainer.device)
     _names(cfg)
+    _isolated(cfg)
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
     steps = cfg.trainer.total_training_steps = stream.steps()
     check_best_metric(cfg, val)
@@ -78,8 +86,18 @@ def _names(cfg: Config) -> None:
     if agent.tool_parser is not None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
     for tool in agent.tools:
-        if tool not in TOOLS and not tool.startswith("mcp:"):
+        if tool.startswith("mcp:"):
+            Server(tool, "agent.tools").close()  # whoever does not start now will not start then
+        elif tool not in TOOLS:
             find(tool, {}, "agent.tools")
+
+
+def _isolated(cfg: Config) -> None:
+    """A box for what the model writes can be made, where one is needed or a way to make it is named."""
+    agent = cfg.agent
+    rewards = {term.name for term in parse(agent.reward_name)}
+    if BOXED & {agent.agent_type, *agent.tools, *rewards} or cfg.sandbox.isolation != "auto":
+        open_box(cfg.sandbox).close()
 
 
 def _resume(cfg: Config) -> None:

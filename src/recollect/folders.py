@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from recollect.types import BadInput
@@ -18,3 +20,24 @@ def refuse_unwritable(folder: Path, what: str) -> None:
     except OSError as error:
         why = f"{place} is not a folder that takes files ({error.strerror}); name another place"
         raise BadInput(f"{what} cannot be written: {why}") from None
+
+
+class Unwritten(BadInput, OSError):
+    """Something could not be written."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file, or the folder, that is being written when its disk is full or fails."""
+    try:
+        yield
+    except Unwritten:
+        raise
+    except OSError as error:
+        raise unwritten(path, error) from error
+
+
+def unwritten(path: Path, error: Exception) -> Unwritten:
+    """What is said of something that could not be written; libraries have errors of their own for a full disk."""
+    why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+    return Unwritten(f"{path} could not be written: {why}; make room, and the same command goes on")

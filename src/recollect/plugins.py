@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ def _from_module(name: str, key: str) -> Any:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise BadInput(f"{key}: module {name} cannot be imported: {type(error).__name__}: {error}") from None
+        with redirect_stdout(sys.stderr):  # what a command prints is its result
+            return importlib.import_module(name)
+    except BaseException as error:  # a module may also call sys.exit
+        raise BadInput(f"{key}: module {name} cannot be imported: {_why(error)}") from None
 
 
 def _from_file(path: Path, key: str) -> Any:
@@ -51,7 +53,15 @@ def _from_file(path: Path, key: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise BadInput(f"{key}: {path} failed to load: {type(error).__name__}: {error}") from None
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except BaseException as error:  # a file may also call sys.exit
+        del sys.modules[spec.name]
+        raise BadInput(f"{key}: {path} failed to load: {_why(error)}") from None
     return module
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it calls sys.exit({'' if error.code is None else error.code}) when it is loaded"
+    return f"{type(error).__name__}: {error}"

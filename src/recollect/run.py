@@ -16,10 +16,13 @@ import zstandard
 from recollect.compose import differing, to_yaml
 from recollect.config import Config
 from recollect.data.questions import asked_of
-from recollect.folders import refuse_unwritable
+from recollect.data.yaml_files import read_yaml
+from recollect.folders import refuse_unwritable, writing
 from recollect.locks import NAME as LOCK
 from recollect.locks import Lock, lock_folder, refuse_locked
+from recollect.reading import lines, open_file, parse_json, read_json
 from recollect.types import BadInput, Group
+from recollect.unpacking import unpacked_lines
 
 MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
@@ -76,7 +79,7 @@ class Run:
             optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
             longer = all(o.lr_scheduler_type == "constant" and not o.lr_warmup_steps_ratio for o in optims)
             more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
-            other = differing(config.read_text(), cfg, MAY_CHANGE + more)
+            other = differing(read_yaml(config, "configuration"), cfg, MAY_CHANGE + more, str(config))
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
             if other:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
@@ -124,7 +127,8 @@ class Run:
 
     def log(self, row: dict[str, Any], path: Path | None = None) -> None:
         """Append one row of metrics, to ``metrics.jsonl`` or another file."""
-        with (path or self.metrics_path).open("a") as file:
+        place = path or self.metrics_path
+        with writing(place), place.open("a") as file:
             file.write(dump(row) + "\n")
 
     def metrics_size(self) -> int:
@@ -140,12 +144,15 @@ class Run:
         """All complete rows of metrics."""
         if not self.metrics_path.exists():
             return []
-        rows = []
-        for line in self.metrics_path.read_text().splitlines():
+        rows: list[dict[str, Any]] = []
+        for line in lines(self.metrics_path):
             try:
-                rows.append(json.loads(line))
-            except ValueError:  # the last line of a killed run may be cut
+                row = parse_json(line, str(self.metrics_path), len(rows) + 1)
+            except BadInput:  # the last line of a killed run may be cut
+                if line.endswith(b"\n"):
+                    raise
                 break
+            rows.append(row)
         return rows
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
@@ -166,7 +173,7 @@ class Run:
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the run, None if there is none."""
         path = self.path / name
-        return json.loads(path.read_text()) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
 
 
 def _refuse_needed(cfg: Config, folder: Path) -> None:
@@ -243,19 +250,28 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     """The trajectories of one stored file."""
-    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
-        for line in stream.read().decode().splitlines():
-            yield json.loads(line)
+    with open_file(path, "file of trajectories") as raw:
+        for number, line in enumerate(unpacked_lines(raw, path), 1):
+            if line.strip():
+                row = parse_json(line, str(path), number)
+                if not isinstance(row, dict):
+                    raise BadInput(f"{path}, line {number}: expected an object, found {type(row).__name__}")
+                yield row
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a file beside its place, sync it, and rename it in: it is never half there."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with writing(path):
+            with temporary.open("wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except BadInput:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def remove_tree(path: Path) -> None:

@@ -19,6 +19,7 @@ from recollect.trajectories.entities import resolved
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.schema import problem
 from recollect.trajectories.unify import unify
+from recollect.types import BadInput
 from tests.trajectories.made import anything, leaves, texts, unified, words
 
 QUIET = Console(quiet=True)
@@ -257,7 +258,8 @@ def test_several_trajectories_in_one_file(text: str, tmp_path: Path) -> None:
 
 def test_objects_that_are_no_trajectories_are_told(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"statistics": {"all": {"n": 3}}, "trajectories": [{"total": 1}]}))
-    assert convert([str(tmp_path / "x.json")], None, tmp_path / "out.jsonl", QUIET) == 1
+    with pytest.raises(BadInput, match=r"x.json, record 1: there is no question"):
+        convert([str(tmp_path / "x.json")], None, tmp_path / "out.jsonl", QUIET)
 
 
 # ---- made up ----

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from recollect.data.yaml_files import read_mapping
 from recollect.types import BadInput
 
 MEMORY = "verl.tools.memory.mem_tool."  # the two-stage system's classes: they edit and search the agent's memory
@@ -39,9 +38,9 @@ def settings_of(key: str, path: Any) -> Mapping[str, Any]:
 
 def _classes(key: str, path: str) -> list[str]:
     try:
-        tree = yaml.safe_load(Path(path).expanduser().read_text())
+        tree = read_mapping(Path(path).expanduser(), "file of tools")
         return [str(tool["class_name"]) for tool in tree["tools"]]
-    except OSError:
-        raise BadInput(f"{key}={path}: there is no such file") from None
-    except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError):
+    except BadInput as error:
+        raise BadInput(f"{key}: {error}") from None
+    except (TypeError, KeyError):
         raise BadInput(f"{key}={path} is no file of tools: it lists no `tools` with a `class_name` each") from None

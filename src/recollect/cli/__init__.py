@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 in
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -16,6 +17,8 @@ from recollect.cli.app import app
 from recollect.types import BadInput
 
 __all__ = ["app", "main"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a disk that takes no more
 
 for _part in ("training", "evaluation", "trajectories", "look"):  # the order in which --help lists their commands
     import_module(f"recollect.cli.{_part}")
@@ -78,6 +81,8 @@ def _handle(error: Exception) -> None:
         _fail(f"interrupted; {error}" if str(error) else "interrupted and saved; the same command goes on", 130)
     if os.environ.get("RECOLLECT_DEBUG"):
         raise error
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
+        _fail(f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}", 2)
     _fail(f"{type(error).__name__}: {error} (RECOLLECT_DEBUG=1 shows where)", 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,13 @@ Roles = Annotated[
 ]
 Keys = Annotated[list[str] | None, typer.Option("--key", hidden=True)]  # NAME=VALUE of a key of TRL's
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result and errors.")]
+
+
+def finite(option: typer.CallbackParam, value: float | None) -> float | None:
+    """The value of an option that takes numbers, infinity and nan not among them."""
+    if value is not None and not math.isfinite(value):
+        raise BadInput(f"{option.opts[0]} {value} must be a finite number")
+    return value
 
 
 def recipe_and_settings(given: list[str] | None, file: Path | None) -> tuple[str | None, list[str]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli.app import Quiet, Settings, app
+from recollect.cli.app import Quiet, Settings, app, finite
 from recollect.types import BadInput
 
 
@@ -27,7 +27,7 @@ def rollout(
     tasks: Annotated[int, typer.Option(help="So many made-up tasks of the domain.")] = 0,
     held_out: Annotated[bool, typer.Option("--held-out", help="Made-up tasks that training never sees.")] = False,
     n: Annotated[int, typer.Option("-n", "--n", help="Attempts at each task.")] = 1,
-    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.", callback=finite)] = 1.0,
     seed: Annotated[int, typer.Option(help="Decides what is sampled.")] = 0,
     user: Annotated[str | None, typer.Option(help="Who plays the user of tau: as --policy; default: a script.")] = None,
     settings: Settings = None,
@@ -91,7 +91,10 @@ def reward(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new JSON file for the analysis.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the means by domain.")] = False,
     min_reward: Annotated[
-        float | None, typer.Option("--min-reward", "--min_reward", help="With --output: list only those that reach it.")
+        float | None,
+        typer.Option(
+            "--min-reward", "--min_reward", help="With --output: list only those that reach it.", callback=finite
+        ),
     ] = None,
     domain: Annotated[str | None, typer.Option(help="Score as this domain, whatever the records say.")] = None,
     weights: Annotated[str | None, typer.Option(help="A YAML file of weights.", metavar="FILE")] = None,
@@ -129,10 +132,13 @@ def sft_data(
     templates: Annotated[str | None, typer.Option(help="A YAML file of templates.", metavar="FILE")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", "--out-dir", "--out_dir", help="A new folder.")] = None,
     min_reward: Annotated[
-        float | None, typer.Option("--min-reward", "--min_reward", help="Only trajectories that reach this reward.")
+        float | None,
+        typer.Option("--min-reward", "--min_reward", help="Only trajectories that reach this reward.", callback=finite),
     ] = None,
     domain: Annotated[str | None, typer.Option(help="The domain of records that name none, or another.")] = None,
-    val_ratio: Annotated[float, typer.Option("--val-ratio", "--val_ratio", help="Share of tasks held out.")] = 0.05,
+    val_ratio: Annotated[
+        float, typer.Option("--val-ratio", "--val_ratio", help="Share of tasks held out.", callback=finite)
+    ] = 0.05,
     seed: Annotated[int, typer.Option(help="Chooses the tasks that are held out.")] = 0,
     preview: Annotated[int, typer.Option(help="Print so many rows of each data set and write nothing.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that sft-data has written.")] = False,

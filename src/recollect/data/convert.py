@@ -12,7 +12,7 @@ from typing import Any
 from recollect.data.files import expand, read_rows
 from recollect.data.gsm8k import gsm8k_row
 from recollect.data.hotpotqa import hotpotqa_row
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.types import BadInput
 
 Converter = Callable[[Mapping[str, Any], str, int], dict[str, Any]]
@@ -55,7 +55,8 @@ def write_rows(rows: Iterable[Mapping[str, Any]], target: Path, schema: Any = No
     part = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
     count = Counting(rows)
     try:
-        (_write_parquet if target.suffix == ".parquet" else _write_json)(count, part, schema)
+        with writing(target):
+            (_write_parquet if target.suffix == ".parquet" else _write_json)(count, part, schema)
         target.open("x").close()
         os.replace(part, target)
     except FileExistsError:

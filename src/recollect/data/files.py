@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
-import json
-import sys
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from recollect.data.given import SECTIONS, checked_texts, sections_given
 from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, with_questions
 from recollect.media import refuse_media
+from recollect.reading import MB, lines, open_file, parse_json, read_json, refuse_odd
 from recollect.rewards import needs_answers
 from recollect.rewards.names import scores_one_answer
 from recollect.types import BadInput, Task
 
+MOST_CELL = 64 * MB  # characters of a value in a table
 MANY = ("tool_memory", "concat", "rag")  # agents that answer several questions about a document, and take chunks
 READERS = ("recurrent", *MANY)  # agents that need a document
 
@@ -27,8 +28,7 @@ READERS = ("recurrent", *MANY)  # agents that need a document
 def read_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, row) for every row of a file; the place is for messages."""
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise BadInput(f"no data file at {path}")
+    refuse_odd(path)
     if path.suffix == ".parquet":
         yield from _parquet(path)
     elif path.suffix == ".json":
@@ -57,12 +57,7 @@ def expand(paths: Sequence[str]) -> list[str]:
 
 
 def _json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}: broken JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 (byte {error.start})") from None
+    rows = read_json(path)
     if not isinstance(rows, list):
         raise BadInput(f"{path}: expected a JSON array of objects, found {type(rows).__name__}")
     for i, row in enumerate(rows):
@@ -70,31 +65,28 @@ def _json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
+    for number, line in enumerate(lines(path), 1):
+        if line.strip():
             place = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise BadInput(f"{path}: broken JSON at line {number}: {error}") from None
-            yield place, _object(row, place)
+            yield place, _object(parse_json(line, str(path), number), place)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     import pyarrow.parquet as parquet
 
-    try:
-        file = parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise BadInput(f"{path} is not a parquet file: {error}") from None
     number = 0
-    for batch in file.iter_batches(batch_size=256):
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path}, row {number}", {name: _decoded(value) for name, value in row.items()}
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", {name: _decoded(value) for name, value in row.items()}
+    except BadInput:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        what = f"is damaged after row {number}" if number else "is not a parquet file that can be read"
+        raise BadInput(f"{path} {what}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _decoded(value: Any) -> Any:
@@ -111,8 +103,8 @@ def _decoded(value: Any) -> Any:
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of a table whose first line names the columns; every value is a text, an empty one is absent."""
-    csv.field_size_limit(sys.maxsize)  # documents are long
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    csv.field_size_limit(MOST_CELL)
+    with open_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
         try:
             names = next(reader, [])

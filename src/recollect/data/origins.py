@@ -13,6 +13,7 @@ from recollect.config import Config
 from recollect.data.files import expand
 from recollect.data.made_up import made_up
 from recollect.data.seeds import STORED, Row
+from recollect.data.yaml_files import read_yaml
 from recollect.types import BadInput, Task
 
 Tasks = Callable[[Config], Sequence[Task]]  # those of data.train_files
@@ -39,7 +40,8 @@ def runs_of(paths: Sequence[str]) -> list[Path]:
 
 def tasks_of_run(run: Path, wanted: Sequence[str], read: Tasks) -> dict[str, Task]:
     """Tasks of a run by id, as far as they can be made or read again."""
-    cfg = from_yaml((run / "config.yaml").read_text())
+    path = run / "config.yaml"
+    cfg = from_yaml(read_yaml(path, "configuration"), str(path))
     tasks = read(cfg) if cfg.data.train_files else [made for name in wanted if (made := _made_up(cfg, name))]
     ids = set(wanted)
     return {task.id: task for task in tasks if task.id in ids}

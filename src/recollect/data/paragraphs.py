@@ -22,7 +22,13 @@ class Paragraphs:
         if not path.is_file() or not path.with_name(path.name + ".npy").is_file():
             raise BadInput(f"no paragraphs at {path}; it and {path.name}.npy belong to the data file")
         self.path = path
-        self.ends: Any = np.load(path.with_name(path.name + ".npy"), mmap_mode="r")
+        ends = path.with_name(path.name + ".npy")
+        try:
+            self.ends: Any = np.load(ends, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise BadInput(f"{ends} is damaged: {error}") from None
+        if self.ends.ndim != 1 or self.ends.dtype.kind != "i":
+            raise BadInput(f"{ends} does not say where paragraphs end")
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -7,13 +7,13 @@ its best attempt reached the reward.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recollect.data.files import expand, read_rows
 from recollect.domains import DOMAIN_NAMES
+from recollect.reading import read_json
 from recollect.rewards.calculator import reward_of
 from recollect.run import read_trajectories
 from recollect.types import BadInput
@@ -97,10 +97,7 @@ def _file(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".json" and path.is_file():
-        try:
-            value = json.loads(path.read_text(encoding="utf-8-sig"))
-        except ValueError as error:
-            raise BadInput(f"{path}: broken JSON: {error}") from None
+        value = read_json(path)
         if isinstance(value, dict):
             from recollect.trajectories.collection import members
 

@@ -6,7 +6,6 @@ that were there before) is left out and counted.
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from recollect.data.convert import new_file, write_rows
 from recollect.data.files import expand
 from recollect.data.paragraphs import document_text
+from recollect.reading import read_json
 from recollect.types import BadInput
 
 NO_ANSWER = "questions without an answer"
@@ -89,11 +89,9 @@ def _paragraphs(name: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """(place, title, paragraph) of everything in a file."""
     path = Path(name).expanduser()
     try:
-        whole = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BadInput(f"no data file at {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(f"{path} is not JSON: {error}") from None
+        whole = read_json(path)
+    except BadInput as error:
+        raise BadInput(f"this is not JSON that can be read: {error}") from None
     articles = whole.get("data") if isinstance(whole, dict) else None
     if not isinstance(articles, list):
         raise BadInput(f"{path} is not in SQuAD's format: it has no list `data`")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from recollect.compose import compose
+from recollect.compose import compose, stored_tree
 from recollect.config import Config
 from recollect.models.runs import find_checkpoint
 from recollect.roles import roles_of
@@ -20,10 +19,7 @@ def config_of(run: Path | None, settings: list[str]) -> Config:
     if run is None:
         recipe = settings.pop(0) if settings and "=" not in settings[0] else None
         return compose(recipe, settings)
-    from omegaconf import OmegaConf
-
-    tree: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-    return compose(None, settings, base=tree)
+    return compose(None, settings, base=stored_tree(run), where=str(run / "config.yaml"))
 
 
 @dataclass

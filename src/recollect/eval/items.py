@@ -18,6 +18,7 @@ from recollect.config import Config
 from recollect.data.questions import questions_of
 from recollect.eval.card import file_hash
 from recollect.eval.length import length_of
+from recollect.folders import writing
 from recollect.retrieval.corpus import fingerprint as corpus_state
 from recollect.rewards.memory import part_of
 from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
@@ -125,7 +126,7 @@ class ItemLog:
         """Keep an item; it is on disk when this returns."""
         self.items[item.id, item.sample] = item
         if self.path is not None:
-            with self.path.open("a") as file:
+            with writing(self.path), self.path.open("a") as file:
                 file.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -152,6 +153,6 @@ def _plain(value: Any) -> Any:
 def _read(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, unwritten
 from recollect.models.load import load_model, load_tokenizer
 from recollect.models.lora import adapter_base
 from recollect.run import remove_tree
@@ -16,10 +16,14 @@ def write_model(model: Any, tokenizer: Any, out: Path) -> None:
     """Write a model and its tokenizer beside their place first, so that a folder is never half there."""
     temporary = out.with_name(f".{out.name}.writing")
     remove_tree(temporary)
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    remove_tree(out)
-    temporary.rename(out)
+    try:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        remove_tree(out)
+        temporary.rename(out)
+    except Exception as error:
+        remove_tree(temporary)
+        raise unwritten(out, error) from error
 
 
 def export_model(source: str, out: Path, dtype: str = "float32") -> str:

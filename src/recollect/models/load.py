@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from recollect.models.kinds import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.runs import EMBEDDED, find_checkpoint
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
+from recollect.reading import read_json
 from recollect.types import BadInput
 
 NAME = "recollect"  # of our attention (models/attention.py)
@@ -31,10 +31,8 @@ def model_path(path: str) -> str:
             return str(folder)
         if not folder.is_dir() or not (folder / "config.json").is_file():
             raise BadInput(f"{path} is not a model folder: it has no config.json")
-        try:
-            json.loads((folder / "config.json").read_text())
-        except ValueError as error:
-            raise BadInput(f"{path}/config.json is not JSON: {error}") from None
+        if not isinstance(read_json(folder / "config.json", what="configuration of a model"), dict):
+            raise BadInput(f"{path}/config.json is not the configuration of a model: it holds no object")
         return str(folder)
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise BadInput(f"no model folder at {path} (a hub name looks like owner/name)")
@@ -52,6 +50,7 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
     if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
         return load_tokenizer(base, template)
 
+    _refuse_without_words(path)
     try:
         found = AutoTokenizer.from_pretrained(model_path(path), trust_remote_code=False)
         return use_template(_as_declared(model_path(path), found), template)
@@ -59,6 +58,16 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
         raise
     except Exception as error:
         raise BadInput(f"no tokenizer could be loaded from {path}: {_first_line(error)}") from None
+
+
+VOCABULARIES = ("tokenizer.", "vocab", "merges", "spiece", "sentencepiece", "tekken")  # how their files begin
+
+
+def _refuse_without_words(path: str) -> None:
+    """Refuse a folder without a vocabulary, of which the library makes a tokenizer that knows no words."""
+    folder = Path(model_path(path))
+    if folder.is_dir() and not any(file.name.startswith(VOCABULARIES) for file in folder.iterdir()):
+        raise BadInput(f"{path} has no tokenizer: put the tokenizer.json of its model there")
 
 
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # kinds that are all in their tokenizer.json

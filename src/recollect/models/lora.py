@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.models.complete import check_finite
+from recollect.reading import read_json
 from recollect.types import BadInput
 
 ADAPTER = "default"
@@ -181,11 +182,9 @@ def adapter_base(folder: str) -> str | None:
         return None
     if (path.parent / BASE / "config.json").is_file():
         return str(path.parent / BASE)
-    try:
-        base = json.loads((path / CONFIG).read_text()).get("base_model_name_or_path")
-    except ValueError as error:
-        raise BadInput(f"{path / CONFIG} is not JSON: {error}") from None
-    if not base:
+    found = read_json(path / CONFIG, what="configuration of an adapter")
+    base = found.get("base_model_name_or_path") if isinstance(found, dict) else None
+    if not isinstance(base, str) or not base:
         raise BadInput(f"{path / CONFIG} does not say which model the adapter is for (base_model_name_or_path)")
     return str(base)
 

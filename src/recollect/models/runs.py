@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from recollect.config import Config
 from recollect.models.tiny import SCRATCH
+from recollect.reading import MB, open_file, parse_json, read_json
 from recollect.types import BadInput
 
 EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
 CHECKPOINTS, EXPORTED = "checkpoints", "model"  # folders of a run: what it saved on the way, and what `sft` leaves
 KINDS = ("step", "sft")  # of checkpoints: those of RL go before those of the warm start
+MOST_HEADER = 100 * MB  # of a file of weights
 WEIGHTS = (".safetensors", ".bin")
 
 
@@ -67,15 +68,15 @@ def problem(folder: Path) -> str:
         return "it has no config.json"
     for index in folder.glob("*.index.json"):
         try:
-            shards = set(json.loads(index.read_text())["weight_map"].values())
-        except (ValueError, KeyError, AttributeError):
+            shards = {str(shard) for shard in read_json(index, MOST_HEADER)["weight_map"].values()}
+        except (BadInput, KeyError, AttributeError, TypeError):
             return f"{index.name} is damaged"
         if missing := sorted(shard for shard in shards if not (folder / shard).is_file()):
             return f"{missing[0]} is missing"
     weights = [path for path in folder.iterdir() if path.suffix in WEIGHTS]
     if not weights:
         return "it holds no weights"
-    return next((f"{path.name} is cut off" for path in weights if _cut_off(path)), "")
+    return next((f"{path.name} is cut off or damaged" for path in weights if _cut_off(path)), "")
 
 
 def _is_model(folder: Path) -> bool:
@@ -83,19 +84,19 @@ def _is_model(folder: Path) -> bool:
 
 
 def _cut_off(path: Path) -> bool:
-    """True for a file of weights that ends before its last tensor does."""
-    size = path.stat().st_size
-    if path.suffix != ".safetensors":
-        return size == 0
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 + length:
-            return True
-        try:
-            tensors = json.loads(file.read(length))
-        except ValueError:
-            return True
-    ends = [entry["data_offsets"][1] for name, entry in tensors.items() if name != "__metadata__"]
+    """True for a file of weights that ends before its last tensor does, or does not say where that is."""
+    try:
+        size = path.stat().st_size
+        if path.suffix != ".safetensors":
+            return size == 0
+        with open_file(path) as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 + length or length > MOST_HEADER:
+                return True
+            tensors = parse_json(file.read(length), str(path))
+        ends = [int(entry["data_offsets"][1]) for name, entry in tensors.items() if name != "__metadata__"]
+    except (BadInput, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return True
     return size < 8 + length + max(ends, default=0)
 
 

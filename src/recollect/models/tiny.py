@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.names import SYLLABLES
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.types import BadInput
 
 TINY = Path(__file__).parent / "tiny"
@@ -224,6 +224,7 @@ def save_tiny(out: Path) -> None:
     refuse_unwritable(out, f"--out {out}")
     if out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty; name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
-    for file in sorted(TINY.iterdir()):
-        shutil.copyfile(file, out / file.name)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for file in sorted(TINY.iterdir()):
+            shutil.copyfile(file, out / file.name)

@@ -11,6 +11,7 @@ from typing import Any
 
 from recollect.data import facts
 from recollect.data.files import expand, read_rows
+from recollect.reading import read_text
 from recollect.types import BadInput
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst")
@@ -84,7 +85,7 @@ def _of_row(row: Mapping[str, Any], place: str) -> Passage:
 
 def _of_text(path: Path) -> Iterator[Passage]:
     """Runs of whole paragraphs, each run as long as a passage may be; longer paragraphs are cut at spaces."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_text(path, what="text file", errors="replace")
     run = ""
     for paragraph in (p.strip() for p in re.split(r"\n\s*\n", text)):
         for piece in _pieces(paragraph):

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from recollect.folders import unwritten, writing
 from recollect.models.checksums import verify_checksums, write_checksums
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy
 from recollect.models.runs import names
@@ -26,6 +27,7 @@ from recollect.run import remove_tree
 from recollect.train.critic import Critic
 from recollect.train.learner import Learner
 from recollect.train.weights import read_weights, write_weights
+from recollect.types import BadInput
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
@@ -46,8 +48,7 @@ def save(
         _write(temporary, final, learner, tokenizer, state, critic)
     except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
-        why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-        raise OSError(f"the checkpoint {final} could not be written: {why}") from error
+        raise unwritten(final, error) from error
     return final
 
 
@@ -171,6 +172,16 @@ def link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name that outlives the first: hard links, or copies where there can be none."""
     temporary = target.with_name(f".{target.name}.writing")
     remove_tree(temporary)
+    try:
+        with writing(target):
+            _link_all(source, temporary)
+            _replace(temporary, target)
+    except BadInput:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _link_all(source: Path, temporary: Path) -> None:
     temporary.mkdir(parents=True)
     for path in sorted(source.rglob("*")):
         copy = temporary / path.relative_to(source)
@@ -181,7 +192,6 @@ def link(source: Path, target: Path) -> None:
             os.link(path, copy)
         except OSError:
             shutil.copyfile(path, copy)
-    _replace(temporary, target)
 
 
 def read_state(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from recollect.config import Config
 from recollect.data.files import load_tasks
 from recollect.data.made_up import MADE_UP
 from recollect.domains.registry import DOMAINS
+from recollect.reading import MOST_TEXT, parse_json, read_text
 from recollect.types import BadInput, Task
 
 CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
@@ -97,13 +97,10 @@ def _context(asked: Asked, cfg: Config) -> tuple[str | None, dict[str, Any]]:
         return None, {}
     if path.is_dir():
         raise BadInput(f"--context {path} is a folder; {asked.domain} reads one file")
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    text = read_text(path, MOST_TEXT, "context", "replace")
     if asked.domain != "tau":
         return text, {}
-    try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"--context {path}: broken JSON: {error}") from None
+    fields = parse_json(text, f"--context {path}")
     if not isinstance(fields, dict) or not isinstance(fields.get("database"), dict):
         raise BadInput(
             f"--context {path}: an object with `database`, and with `policy`, `goal` and `user` if it has them"

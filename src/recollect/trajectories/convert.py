@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from recollect.console import Console
 from recollect.domains import DOMAIN_NAMES
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.schema import Record
 from recollect.trajectories.stream import Piece, files_of, records, units
@@ -111,29 +111,32 @@ class Output:
 
     def write(self, row: bytes) -> None:
         """Add a record."""
-        if self.file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = self.temporary.open("wb")
-        self.count += 1
-        if self.lines:
-            self.file.write(row + b"\n")
-        elif self.count == 1:
-            self.held = row
-        else:
-            self.file.write((b"[\n" + self.held if self.count == 2 else b"") + b",\n" + row)
+        with writing(self.path):
+            if self.file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.file = self.temporary.open("wb")
+            self.count += 1
+            if self.lines:
+                self.file.write(row + b"\n")
+            elif self.count == 1:
+                self.held = row
+            else:
+                self.file.write((b"[\n" + self.held if self.count == 2 else b"") + b",\n" + row)
 
     def close(self, keep: bool) -> None:
         """Put the file in its place, or drop it."""
         if self.file is None:
             return
-        with self.file as file:
-            if not self.lines:
-                file.write(self.held + b"\n" if self.count == 1 else b"\n]\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if keep:
-            os.replace(self.temporary, self.path)
-        else:
+        try:
+            with writing(self.path):
+                with self.file as file:
+                    if keep and not self.lines:
+                        file.write(self.held + b"\n" if self.count == 1 else b"\n]\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                if keep:
+                    os.replace(self.temporary, self.path)
+        finally:
             self.temporary.unlink(missing_ok=True)
 
 
@@ -203,10 +206,12 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
                 outputs.of[source].write(ids.place(name, row))
             count, unasked = count + len(made.rows), unasked + made.unasked
             problems.add(made.problems)
+        outputs.close(True)
         complete = True
     finally:
-        with suppress(OSError):
-            outputs.close(complete)
+        if not complete:
+            with suppress(BadInput):
+                outputs.close(False)
     problems.end(count)
     if not count and not problems.count:
         raise BadInput(f"there are no trajectories in {', '.join(given)}")
@@ -227,16 +232,20 @@ class Problems:
 
     def __init__(self, console: Console) -> None:
         self.console, self.count = console, 0
+        self.first: list[str] = []
 
     def add(self, found: Sequence[tuple[str, str]]) -> None:
-        """Tell some."""
-        for where, what in found:
-            self.count += 1
-            if self.count <= SHOWN:
-                self.console.warn(f"{where}: {what}")
+        """Note some."""
+        self.count += len(found)
+        self.first += [f"{where}: {what}" for where, what in found[: SHOWN - len(self.first)]]
 
     def end(self, good: int) -> None:
-        """Say how many there were."""
+        """Tell the first of them and how many there were. Where nothing else was found, that is bad input."""
+        if self.count and not good:
+            more = f"; {self.count - 1} more records do not fit either" if self.count > 1 else ""
+            raise BadInput(f"{self.first[0]}{more}")
+        for line in self.first:
+            self.console.warn(line)
         if self.count > SHOWN:
             self.console.warn(f"… and {self.count - SHOWN} more")
         if self.count:

@@ -16,10 +16,11 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from recollect.amounts import too_many
 from recollect.config import Config
 from recollect.console import Console
 from recollect.domains.registry import DOMAINS
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.locks import lock_file
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
@@ -67,8 +68,9 @@ class Store:
         """Keep an attempt."""
         line = to_json(record, inf_nan_mode="constants", serialize_unknown=True)
         self.rows[task, sample] = line
-        self.file.write(line + b"\n")
-        self.file.flush()
+        with writing(self.path):
+            self.file.write(line + b"\n")
+            self.file.flush()
 
     def finish(self, order: Sequence[tuple[str, int]]) -> list[Path]:
         """Put the output in its place: one object, a list or lines in a file, or a file for each attempt."""
@@ -187,6 +189,9 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     check_domain(request.asked.domain)
     if request.n < 1 or request.temperature < 0:
         raise BadInput(f"-n {request.n} must be positive and --temperature {request.temperature} not negative")
+    count = request.n * max(1, request.asked.made_up)
+    if said := too_many(f"-n {request.n} × --tasks {max(1, request.asked.made_up)}", count):
+        raise BadInput(said)
     refuse_finished(request.out.expanduser())
     refuse_unwritable(request.out.parent, f"--out {request.out}")
     cfg = settings_of(request.policy, request.asked.domain, settings)

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from recollect.console import Console
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.rewards.calculator import calculator
 from recollect.trajectories.convert import Problems, check_domain, size_of, stem_of
 from recollect.trajectories.keys import NotATrajectory
@@ -124,7 +125,8 @@ class Listing:
     def add(self, row: Mapping[str, Any]) -> None:
         """List a row."""
         if self.file is not None:
-            self.file.write((b",\n" if self.count else b"") + to_json(row))
+            with writing(Path(tempfile.gettempdir())):
+                self.file.write((b",\n" if self.count else b"") + to_json(row))
         self.count += 1
 
     def finish(self, analysis: Mapping[str, Any]) -> None:
@@ -134,16 +136,21 @@ class Listing:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         part = self.output.with_name(f".{self.output.name}.tmp")
         self.file.seek(0)
-        with part.open("wb") as out:
-            out.write(to_json(analysis, indent=2)[:-2] + b',\n  "trajectories": [\n')
-            shutil.copyfileobj(self.file, out)
-            out.write(b"\n  ]\n}\n")
-        os.replace(part, self.output)
+        try:
+            with writing(self.output):
+                with part.open("wb") as out:
+                    out.write(to_json(analysis, indent=2)[:-2] + b',\n  "trajectories": [\n')
+                    shutil.copyfileobj(self.file, out)
+                    out.write(b"\n  ]\n}\n")
+                os.replace(part, self.output)
+        finally:
+            part.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Forget the rows."""
         if self.file is not None:
-            self.file.close()
+            with suppress(OSError):  # a full disk was told before
+                self.file.close()
 
 
 class Tally:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from pydantic_core import to_json
 
 from recollect.console import Console
-from recollect.folders import refuse_unwritable
+from recollect.folders import refuse_unwritable, writing
 from recollect.rewards.calculator import reward_of
 from recollect.run import remove_tree, write_atomic
 from recollect.trajectories import templates as templating
@@ -173,6 +173,15 @@ def sft_data(given: Sequence[str], out: Path, choice: Choice, console: Console, 
         remove_tree(out)
     part = out.with_name(f".{out.name}.part")
     remove_tree(part)
+    try:
+        with writing(out):
+            return _write(given, paths, out, part, choice, console)
+    finally:
+        remove_tree(part)
+
+
+def _write(given: Sequence[str], paths: Sequence[Path], out: Path, part: Path, choice: Choice, console: Console) -> int:
+    """Make the folder ``part`` and give it its name."""
     sets: dict[str, DataSet] = {}
     tasks: set[int] = set()
     counts: Counter[str] = Counter()
@@ -190,7 +199,6 @@ def sft_data(given: Sequence[str], out: Path, choice: Choice, console: Console, 
             advance("", made.size >> 20)
     problems.end(counts["trajectories"])
     if not sets:
-        remove_tree(part)
         raise BadInput(f"no trajectory of {', '.join(given)} can be trained on: {dict(counts) or 'none was read'}")
     held = held_out_tasks(tasks, choice.val_ratio, choice.seed)
     for made_set in sets.values():

@@ -6,7 +6,6 @@ A piece names bytes of files and holds none, so any number of them is cheap; who
 from __future__ import annotations
 
 import glob
-import gzip
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
+from recollect.reading import bounded, open_file, refuse_odd
 from recollect.trajectories.collection import members
 from recollect.trajectories.scan import BLOCK, MAX_RECORD, CutOff, values
 from recollect.types import BadInput
@@ -64,6 +64,8 @@ def files_of(given: Sequence[str]) -> list[Path]:
             files = _inside(match) if match.is_dir() else [match]
             if not files:
                 raise BadInput(f"{match} is a folder without trajectories ({', '.join(SUFFIXES)})")
+            for file in files:
+                refuse_odd(file, "file of trajectories")
             found |= dict.fromkeys(files)
     return list(found)
 
@@ -168,9 +170,15 @@ def _outer(piece: Piece) -> Iterator[Found]:
         if piece.form == "packed":
             yield from _packed(piece)
             return
-        with open(piece.path, "rb") as file:
-            file.seek(piece.start)
-            data = file.read() if piece.end < 0 else file.read(piece.end - piece.start)
+        with open_file(Path(piece.path)) as file:
+            if piece.start:
+                file.seek(piece.start)
+            data = file.read(MAX_RECORD + 1 if piece.end < 0 else piece.end - piece.start)
+        if piece.end < 0 and len(data) > MAX_RECORD:
+            raise BadInput(f"more than {MAX_RECORD >> 20} MB came out of a pipe, or of a file that grew meanwhile")
+    except BadInput as error:
+        yield Found(piece.path, "the file", wrong=str(error))
+        return
     except OSError as error:
         yield Found(piece.path, "the file", wrong=f"it cannot be read: {error.strerror or error}")
         return
@@ -248,20 +256,17 @@ def _why(text: bytes, message: str) -> str:
 
 def _packed(piece: Piece) -> Iterator[Found]:
     """The lines, or the values, of a compressed file, as it is decompressed."""
-    import zstandard
+    from recollect.unpacking import DAMAGED, unpacked
 
     try:
-        with open(piece.path, "rb") as raw:
-            if piece.path.endswith(".zst"):
-                stream: Any = zstandard.ZstdDecompressor().stream_reader(raw)
-            else:
-                stream = gzip.GzipFile(fileobj=raw)
+        with open_file(Path(piece.path)) as raw:
+            stream = unpacked(raw, piece.path)
             if ".jsonl" in piece.path:
-                for number, line in enumerate(io.BufferedReader(stream), 1):
+                for number, line in enumerate(bounded(stream, piece.path, MAX_RECORD), 1):
                     if line.strip():
                         yield parsed(piece.path, f"line {number}", line)
             else:
                 for number, (_, text) in enumerate(values(stream), 1):
                     yield parsed(piece.path, f"record {number}", text)
-    except (zstandard.ZstdError, EOFError, gzip.BadGzipFile, CutOff) as error:
+    except (*DAMAGED, CutOff, BadInput) as error:
         yield Found(piece.path, "the file", wrong=f"it is damaged: {error}")
