@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,16 +89,21 @@ def _load(
     else:
         if not (path / checkpoint.STATE).is_file():
             raise BadInput(f"{name} is not a checkpoint: it has no {checkpoint.STATE}")
+        _refuse_other_kinds(checkpoint.read_state(path), name, given)
         try:
             state = checkpoint.load(path, learner, critic)
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise BadInput(f"{name} does not fit this model and optimizer, or is damaged: {reason}") from None
-    if "metrics_size" not in state or "held_out" not in state:
-        raise BadInput(f"{name} is not a checkpoint of RL; start from it with actor_rollout_ref.model.path={given}")
+    _refuse_other_kinds(state, name, given)
     if foreign:
         state = {key: value for key, value in state.items() if key not in OF_ITS_RUN}
     return Start(path, state, foreign)
+
+
+def _refuse_other_kinds(state: Mapping[str, Any], name: str, given: str) -> None:
+    if "metrics_size" not in state or "held_out" not in state:
+        raise BadInput(f"{name} is not a checkpoint of RL; start from it with actor_rollout_ref.model.path={given}")
 
 
 def _within(step: int, total: int, where: Path) -> None:
