@@ -48,7 +48,7 @@ bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow
 
-test-hostile: $(STAMP) ## long campaigns of attacks; RECOLLECT_HOSTILE_SECONDS says how long the server's is
+test-hostile: $(STAMP) ## long campaigns of attacks; RECOLLECT_HOSTILE_SECONDS, _FILES and _KILLS say how long
 	$(BIN)/pytest -m hostile -s
 
 TRITON := $(VENV)/triton

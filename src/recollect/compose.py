@@ -113,7 +113,10 @@ def composed(
             layers.append(_merge(cfg, choices[str(value)], f"{key}={value}"))
     layers.append(_override(cfg, [(key, value) for key, value in settings if key not in variants]))
     layers.append(_override(cfg, _of_rows({key: value for layer in layers for key, value in layer.settings.items()})))
-    made = checked(resolve(_as_object(cfg)))
+    try:
+        made = checked(resolve(_as_object(cfg)))
+    except BadInput as error:  # where nothing else says anything, it is the tree that is wrong
+        raise error if settings or not tree else BadInput(f"{where}: {error}") from None
     refuse_unread([each for layer in layers for each in layer.only_for], made.agent.agent_type)
     return Composed(made, [line for layer in layers for line in layer.lines()])
 

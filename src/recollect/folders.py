@@ -37,7 +37,7 @@ def writing(path: Path) -> Iterator[None]:
         raise unwritten(path, error) from error
 
 
-def unwritten(path: Path, error: Exception) -> Unwritten:
+def unwritten(path: Path, error: Exception, what: str = "") -> Unwritten:
     """What is said of something that could not be written; libraries have errors of their own for a full disk."""
     why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-    return Unwritten(f"{path} could not be written: {why}; make room, and the same command goes on")
+    return Unwritten(f"{what}{path} could not be written: {why}; make room, and the same command goes on")

@@ -24,6 +24,7 @@ from recollect.data.files import read_rows
 from recollect.data.yaml_files import MOST_BYTES, read_mapping
 from recollect.dry_run import dry_run
 from recollect.folders import writing
+from recollect.models.load import load_config, load_tokenizer
 from recollect.models.runs import problem
 from recollect.plugins import find
 from recollect.reading import MOST_DEPTH, bounded, is_deep, parse_json, read_bytes
@@ -320,6 +321,16 @@ def test_weights_with_a_damaged_header(header: bytes, tmp_path: Path) -> None:
     assert "model.safetensors" in problem(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["num_hidden_layers", "vocab_size", "intermediate_size", "num_key_value_heads"])
+def test_a_configuration_beyond_its_weights(name: str, tmp_path: Path, small_model: Path) -> None:
+    shutil.copytree(small_model, tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config |= {name: 10**9, **({"layer_types": None} if "layers" in name else {})}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    for load in (load_config, load_tokenizer):
+        assert f"config.json says {name}=1000000000" in refused(lambda load=load: load(str(tmp_path / "m")))  # type: ignore[misc]
+
+
 # ---- full disks ----
 
 
@@ -364,6 +375,18 @@ def test_commands_on_a_full_disk(tmp_path: Path) -> None:
     limited(5000, lambda: reward([str(source)], quiet, tmp_path / "a.json", None, None, None, False))
     assert "model could not be written" in limited(5000, lambda: export_model("tiny", tmp_path / "model"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.jsonl"]
+
+
+def test_a_tool_named_like_a_file_of_ours(tmp_path: Path) -> None:
+    actions = [
+        {"tool": "SUMMARY.json", "input": "a", "output": "b"},
+        {"tool": "conversations", "input": "c", "output": "d"},
+    ]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**RECORD, "actions": actions}) + "\n")
+    done = commands.run("sft-data", "rows.jsonl", "--out", "sft", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "sft" / "SUMMARY.json").is_file()
+    assert (tmp_path / "sft" / "SUMMARY.json_tool" / "train.jsonl").is_file()
 
 
 # ---- options and plugins ----

@@ -9,6 +9,7 @@ from recollect.chat import use_template
 from recollect.models.checksums import verify_checksums
 from recollect.models.kinds import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
+from recollect.models.plausible import refuse_implausible
 from recollect.models.runs import EMBEDDED, find_checkpoint
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
 from recollect.reading import read_json
@@ -33,6 +34,7 @@ def model_path(path: str) -> str:
             raise BadInput(f"{path} is not a model folder: it has no config.json")
         if not isinstance(read_json(folder / "config.json", what="configuration of a model"), dict):
             raise BadInput(f"{path}/config.json is not the configuration of a model: it holds no object")
+        refuse_implausible(folder)
         return str(folder)
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise BadInput(f"no model folder at {path} (a hub name looks like owner/name)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from recollect.config import Config
 from recollect.models.tiny import SCRATCH
@@ -85,19 +86,26 @@ def _is_model(folder: Path) -> bool:
 
 def _cut_off(path: Path) -> bool:
     """True for a file of weights that ends before its last tensor does, or does not say where that is."""
+    if path.suffix != ".safetensors":
+        return path.stat().st_size == 0
+    return tensors_of(path) is None
+
+
+def tensors_of(path: Path) -> dict[str, Any] | None:
+    """Name → dtype, shape and place of the tensors in a .safetensors file; None for one that is cut off or damaged."""
     try:
         size = path.stat().st_size
-        if path.suffix != ".safetensors":
-            return size == 0
         with open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 + length or length > MOST_HEADER:
-                return True
-            tensors = parse_json(file.read(length), str(path))
-        ends = [int(entry["data_offsets"][1]) for name, entry in tensors.items() if name != "__metadata__"]
+                return None
+            header = parse_json(file.read(length), str(path))
+        found = {name: about for name, about in header.items() if name != "__metadata__"}
+        if size < 8 + length + max((int(about["data_offsets"][1]) for about in found.values()), default=0):
+            return None
+        return found if all(type(s) is int for about in found.values() for s in about["shape"]) else None
     except (BadInput, OSError, ValueError, LookupError, TypeError, AttributeError):
-        return True
-    return size < 8 + length + max(ends, default=0)
+        return None
 
 
 def pin_models(cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:

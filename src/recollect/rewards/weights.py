@@ -28,23 +28,13 @@ class Weights:
     @staticmethod
     def load(given: str | Path | Mapping[str, Any] | None = None) -> Weights:
         """The package's own, with what a file or a dict says instead."""
-        own = read_mapping(DEFAULT, "file of weights")
-        more = (
-            given
-            if isinstance(given, Mapping)
-            else read_mapping(Path(given).expanduser(), "file of weights")
-            if given
-            else {}
-        )
-        if "domain_weights" in more:  # a file of VideoMultiAgents: the weights are one of its keys
-            more = {"weights": more["domain_weights"] or {}}
-        for name in more:
-            if name not in own:
-                raise BadInput(f"weights: {name} is unknown; known: {', '.join(own)}")
-        weights = {**own["weights"], **{k: _checked(k, v, own) for k, v in (more.get("weights") or {}).items()}}
-        indicators = {**own["indicators"], **(more.get("indicators") or {})}
-        words = more.get("reasoning") or own["reasoning"]
-        return Weights(weights, {k: tuple(map(str, v)) for k, v in indicators.items()}, tuple(map(str, words)))
+        if given is None or isinstance(given, Mapping):
+            return _merged(given or {})
+        path = Path(given).expanduser()
+        try:
+            return _merged(read_mapping(path, "file of weights"))
+        except BadInput as error:
+            raise BadInput(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
     def of(self, domain: str) -> Mapping[str, float]:
         """The weights of a domain; those of mhqa for one that has none."""
@@ -59,6 +49,25 @@ class Weights:
         """All words of all indicators."""
         phrases = (*(p for row in self.indicators.values() for p in row), *self.connectors)
         return frozenset(word for phrase in phrases for word in phrase.split())
+
+
+def _merged(more: Mapping[str, Any]) -> Weights:
+    own = read_mapping(DEFAULT, "file of weights")
+    if "domain_weights" in more:  # a file of VideoMultiAgents: the weights are one of its keys
+        more = {"weights": more["domain_weights"]}
+    for name in more:
+        if name not in own:
+            raise BadInput(f"weights: {name} is unknown; known: {', '.join(own)}")
+    for name in ("weights", "indicators"):
+        if not isinstance(more.get(name) or {}, Mapping):
+            raise BadInput(f"weights: {name} is a mapping from domains")
+    weights = {**own["weights"], **{k: _checked(k, v, own) for k, v in (more.get("weights") or {}).items()}}
+    indicators = {**own["indicators"], **(more.get("indicators") or {})}
+    words = more.get("reasoning") or own["reasoning"]
+    for name, listed in {**indicators, "reasoning": words}.items():
+        if not isinstance(listed, list | tuple):
+            raise BadInput(f"weights: {name} is a list of words")
+    return Weights(weights, {k: tuple(map(str, v)) for k, v in indicators.items()}, tuple(map(str, words)))
 
 
 def _checked(domain: str, given: Any, own: Mapping[str, Any]) -> Mapping[str, float]:

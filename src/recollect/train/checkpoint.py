@@ -48,7 +48,7 @@ def save(
         _write(temporary, final, learner, tokenizer, state, critic)
     except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
-        raise unwritten(final, error) from error
+        raise unwritten(final, error, "the checkpoint ") from error
     return final
 
 

@@ -27,6 +27,7 @@ from recollect.trajectories.unify import unify
 from recollect.trajectories.work import in_order, workers_for
 from recollect.types import BadInput
 
+SUMMARY = "SUMMARY.json"
 CONVERSATIONS = "conversations"
 COUNTED = ("train", "val", "duplicates")
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -114,10 +115,13 @@ def task_of(record: Record) -> int:
     return int.from_bytes(hashlib.blake2b(f"{record['domain']}\0{name}".encode(), digest_size=8).digest(), "big")
 
 
+TAKEN = (CONVERSATIONS, SUMMARY.lower())
+
+
 def folder_of(tool: str) -> str:
-    """A tool's name as that of a folder, apart from the folder of conversations."""
+    """A tool's name as that of a folder, apart from what else is there."""
     name = _UNSAFE.sub("_", tool).lstrip(".")[:80] or "tool"
-    return f"{name}_tool" if name == CONVERSATIONS else name
+    return f"{name}_tool" if name.lower() in TAKEN else name
 
 
 class DataSet:
@@ -167,8 +171,8 @@ def sft_data(given: Sequence[str], out: Path, choice: Choice, console: Console, 
     refuse_unwritable(out.parent, f"--out {out}")
     paths = files_of(given)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if not overwrite or not (out / "SUMMARY.json").is_file():
-            hint = ", or give --overwrite" if (out / "SUMMARY.json").is_file() else ""
+        if not overwrite or not (out / SUMMARY).is_file():
+            hint = ", or give --overwrite" if (out / SUMMARY).is_file() else ""
             raise BadInput(f"{out} is not empty; name another --out{hint}")
         remove_tree(out)
     part = out.with_name(f".{out.name}.part")
@@ -203,7 +207,7 @@ def _write(given: Sequence[str], paths: Sequence[Path], out: Path, part: Path, c
     held = held_out_tasks(tasks, choice.val_ratio, choice.seed)
     for made_set in sets.values():
         made_set.split(held)
-    write_atomic(part / "SUMMARY.json", to_json(summary(choice, counts, tasks, held, sets), indent=2) + b"\n")
+    write_atomic(part / SUMMARY, to_json(summary(choice, counts, tasks, held, sets), indent=2) + b"\n")
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.is_dir():
         out.rmdir()
