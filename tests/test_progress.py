@@ -44,9 +44,9 @@ def test_lines_about_work_under_way_are_ten_seconds_apart(
         bar("reward 0.5")
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "RL step 0/4 done  at 10",
-        "RL step 0/4 done  at 20",
-        "RL step 0/4 done  at 30",
+        "RL step 1/4: at 10",
+        "RL step 1/4: at 20",
+        "RL step 1/4: at 30",
         "RL step 1/4  ETA 102 s  reward 0.5",
     ]
 
@@ -122,11 +122,11 @@ def test_a_run_tells_of_sampling_and_of_every_pass(
     Fit(compose(args[1], args[2:]), Console()).fit()
     lines = capsys.readouterr().out.splitlines()
     for title, said in (
-        ("RL step 0/1 done", "sampling "),
-        ("RL step 0/1 done", "log-probabilities "),
-        ("RL step 0/1 done", "critic update "),
-        ("RL step 0/1 done", "policy update 100%"),
-        ("SFT step 0/1 done", "update 100%"),
+        ("RL step 1/1: ", "sampling "),
+        ("RL step 1/1: ", "log-probabilities "),
+        ("RL step 1/1: ", "critic update "),
+        ("RL step 1/1: ", "policy update 100%"),
+        ("SFT step 1/1: ", "update 100%"),
         ("held-out tasks before training", "sampling "),
         ("reading held-out documents", "sampling "),
     ):

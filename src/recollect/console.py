@@ -130,4 +130,4 @@ class Lines:
         now = time.monotonic()
         if now - self.last >= BETWEEN_LINES:
             self.last = now
-            self.console.say(f"{self.title} {self.done}/{self.total} done  {text}")
+            self.console.say(f"{self.title} {min(self.done + 1, self.total)}/{self.total}: {text}")

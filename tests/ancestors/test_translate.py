@@ -105,7 +105,7 @@ def test_turns(words: list[str], turns: int) -> None:
         ("trainer.nonsense=1", "unknown key"),
         (f"{ROLLOUT}.n=4 {ACTOR}.rollout_n=5", "the same setting; give one of them"),
         ("agent.reward_name=x custom_reward_function.path=r.py", "the same setting; give one of them"),
-        (f"{TURNS}.tool_config_path=nowhere.yaml", "no such file"),
+        (f"{TURNS}.tool_config_path=nowhere.yaml", "no file of tools"),
     ],
 )
 def test_refusals(text: str, reason: str) -> None:
@@ -177,7 +177,7 @@ def test_tools_of_the_two_stage_system(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"my\.Tool is a class of verl"):
         compose("ledger", words)
     file.write_text("[]")
-    with pytest.raises(BadInput, match="no file of tools"):
+    with pytest.raises(BadInput, match="a file of tools is a mapping"):
         compose("ledger", words)
 
 
@@ -187,3 +187,28 @@ def test_fsdp_size_is_answered() -> None:
     lines = list(notes(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=8", "critic.model.fsdp_config.fsdp_size=4"])))
     assert sum("there is one" in line for line in lines) == 2
     assert not any("fsdp_size" in line for line in notes(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=1"])))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("data.filter_accuracy=True", "algorithm.filter_groups.enable=True"),
+        ("data.path=x", "recollect sft"),
+        ("data.multiturn.enable=True", "recollect sft"),
+        ("actor_rollout_ref.model.torch_dtype=bfloat16", "weights are kept in float32"),
+        ("actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=bf16", "summed in float32"),
+    ],
+)
+def test_keys_that_only_scripts_have_are_refused_with_a_reason(setting: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        compose("needle", [setting])
+
+
+def test_keys_that_only_scripts_have_take_effect() -> None:
+    actor = "actor_rollout_ref.actor"
+    cfg = compose("needle", [f"{actor}.fsdp_config.mixed_precision.param_dtype=bf16"])
+    assert cfg.actor_rollout_ref.actor.dtype == "bfloat16"
+    fine = [f"{actor}.fsdp_config.{key}" for key in ("grad_offload=True", "mixed_precision.reduce_dtype=fp32")]
+    fine += ["data.filter_accuracy=False", "reward_model.rollout.load_format=auto"]
+    nsight = "global_profiler.global_tool_config.nsys.controller_nsight_options.cuda-memory-usage=true"
+    assert compose("needle", [*fine, nsight]).actor_rollout_ref.actor.dtype == "auto"

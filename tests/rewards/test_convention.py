@@ -330,3 +330,8 @@ def test_every_command_says_it_and_refuses(
     assert "own.py:theirs asks for `final_response`, as AgentFly's rewards do" in shown
     refused = CliRunner().invoke(app, [*COMMANDS[command], "agent.reward_name=own.py:anything"])
     assert isinstance(refused.exception, BadInput)
+
+
+def test_a_reward_that_takes_positions_alone_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"\*args gets nothing"):
+        refuse_unclear(lambda *args: 1.0, "agent.reward_name=x")

@@ -19,7 +19,24 @@ def _whole_batches(key: str, value: Any, given: Given) -> bool:
     return value == given.get("data.train_batch_size")
 
 
+GROUPS = "algorithm.filter_groups.enable=True leaves out groups whose attempts all earn the same"
+OTHER_PROGRAM = (
+    "it belongs to verl's programs for SFT and generation; `recollect sft` (docs/sft.md) and `recollect rollout` "
+    "(docs/trajectories.md) do that work"
+)
+SFT_KEYS = (
+    *("path", "output_path", "batch_size", "n_samples", "micro_batch_size", "micro_batch_size_per_gpu", "max_length"),
+    *("response_key", "prompt_dict_keys", "response_dict_keys", "pad_mode", "use_dynamic_bsz", "max_token_len_per_gpu"),
+)
+
+
 ANSWERS: Mapping[str, Answer] = {
+    **{f"data.{name}": Refused(OTHER_PROGRAM) for name in SFT_KEYS},
+    "data.multiturn.*": Refused(OTHER_PROGRAM),
+    "data.filter_accuracy": Refused(GROUPS, fine=(False,)),
+    "data.accuracy_lower_bound": Refused(GROUPS),
+    "data.accuracy_upper_bound": Refused(GROUPS),
+    "data.oversample_factor": Refused(GROUPS, fine=(1, 1.0)),
     "data.tokenizer": Refused("the tokenizer is the one in the model's folder"),
     "data.use_shm": Same("files are read once, from where they are"),
     "data.reward_fn_key": Refused("the source of a row is its field data_source, or source"),

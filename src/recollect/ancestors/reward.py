@@ -44,6 +44,7 @@ ANSWERS: Mapping[str, Answer] = {
     "reward.num_workers": Same(
         "agent.max_concurrency and reward_model.reward_manager say how many rewards run at once"
     ),
+    "reward_model.rollout.load_format": Refused(NO_MODEL, fine=("auto",)),
     "reward_model.launch_reward_fn_async": Same("a reward is computed as soon as its attempt ends"),
     "reward_model.sandbox_fusion.*": Refused(SANDBOX),
     "reward.sandbox_fusion.*": Refused(SANDBOX),

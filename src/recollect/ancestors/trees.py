@@ -41,5 +41,11 @@ def defaults() -> Mapping[str, list[Any]]:
 
 def is_default(key: str, value: Any) -> bool:
     """Whether some system has this value of the key when nothing is said."""
-    known = defaults().get(key, [])
-    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in known)
+    return any(_same(value, other) for other in defaults().get(key, []))
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Equal, a text `true` being the same as the value."""
+    if isinstance(value, bool) != isinstance(other, bool):
+        return {type(value), type(other)} == {bool, str} and str(value).lower() == str(other).lower()
+    return bool(value == other)

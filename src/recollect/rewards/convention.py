@@ -63,6 +63,9 @@ def refuse_unclear(function: Callable[..., Any], where: str) -> None:
                 f"{where}: `{name}` is AgentFly's rollout Context, whose environments do not exist here; ask for "
                 "`trajectory` or `task` instead"
             )
+    positions = any(p.kind is p.VAR_POSITIONAL for p in signature(function).parameters.values())
+    if positions and not names and not takes_everything(function):
+        raise BadInput(f"{where}: rewards are called by name, so *args gets nothing: name `answer` or `final_response`")
     if takes_everything(function) and not any(name in names for name in TELLING):
         raise BadInput(
             f"{where} takes everything as **kwargs, so it is open whose `answer` it means: name `answer` (the agent's) "

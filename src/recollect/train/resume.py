@@ -77,7 +77,7 @@ def named_start(
 def _load(
     path: Path, given: str, learner: Learner, critic: Critic | None, foreign: bool, warn: Callable[[str], None]
 ) -> Start:
-    name = f"trainer.resume_from_path={given}"
+    name = f"trainer.resume_from_path={given} (or trainer.load_checkpoint)"
     if not path.is_dir():
         raise BadInput(f"{name}: there is no such folder")
     if (path / "checkpoints").is_dir():
