@@ -22,7 +22,7 @@ REFUSED = {  # what these ask for is not there, and that is said
     "memagent/run_tool_gsm8k_async": r"recurrent\.enable=tool_gsm8k: take agent\.agent_type=hf",
     "agentfly/search/train_search_r1": r"agent\.template=qwen3-think-no-tool is unknown; known: qwen2\.5",
     "agentfly/search/train_tool_call_ray": r"the tool search needs search\.corpus",
-    "agentfly/webshop/train_webshop": r"agent\.template=action-agent is unknown",
+    "agentfly/webshop/train_webshop": r"agent\.agent_type=action is unknown",
     "agentfly/swe/train_swe_r2e_gym": "containers are not used",
     "agentfly/vqa/run_vlm_qa": "trust_remote_code=True: code that comes with a model",
 }

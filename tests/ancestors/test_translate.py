@@ -143,7 +143,8 @@ def test_a_note_says_why_and_changes_nothing() -> None:
 
 def test_an_environment_that_is_there_already_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "1")
-    compose("needle", ["ray_kwargs.ray_init.runtime_env.env_vars.MINE=1"])
+    made = compose("needle", ["ray_kwargs.ray_init.runtime_env.env_vars.MINE=1"])
+    assert to_yaml(made) == to_yaml(compose("needle", []))
 
 
 def test_files_may_use_the_same_words(tmp_path: Path) -> None:
