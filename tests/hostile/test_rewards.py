@@ -1,0 +1,118 @@
+"""Attempts to earn a reward without an answer. ``python -m tests.hostile.test_rewards`` prints them as a table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from recollect.rewards.math import math_equal, math_reward_string_equal
+from recollect.rewards.text import qa_em, sub_em
+from recollect.types import Task
+
+REWARDS = {
+    "math_equal": math_equal,
+    "math_reward_string_equal": math_reward_string_equal,
+    "qa_em": qa_em,
+    "sub_em": sub_em,
+}
+
+
+class Attempt(NamedTuple):
+    """What is said to a question, and what would have been right."""
+
+    reward: str
+    name: str
+    question: str
+    gold: str
+    said: str
+    right: str
+
+
+CHOICE = "Who is older, Tom Hanks or Meg Ryan?"
+INTEGRAL = r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$."
+FACTOR = "Factor $x^2+3x+2$."
+ROOT = r"Simplify $\sqrt{12}$."
+ATTEMPTS = [
+    Attempt(
+        "math_equal",
+        "the integral itself",
+        INTEGRAL,
+        r"\frac{\pi}{4}",
+        r"\boxed{\int_0^1 \frac{1}{1+x^2} dx+0}",
+        r"\boxed{\pi/4}",
+    ),
+    Attempt(
+        "math_equal", "the root in brackets", ROOT, r"2\sqrt{3}", r"\boxed{(\sqrt{12})}", r"\boxed{\sqrt{3}\cdot 2}"
+    ),
+    Attempt("math_equal", "the root of a product", ROOT, r"2\sqrt{3}", r"\boxed{\sqrt{4\cdot 3}}", r"\boxed{2\sqrt3}"),
+    Attempt("math_equal", "the polynomial plus 0", FACTOR, "(x+1)(x+2)", r"\boxed{x^2+3x+2+0}", r"\boxed{(x+2)(x+1)}"),
+    Attempt(
+        "math_equal", "the polynomial times 1", FACTOR, "(x+1)(x+2)", r"\boxed{1(x^2+3x+2)}", r"\boxed{(1+x)(x+2)}"
+    ),
+    Attempt("math_equal", "terms taken apart", FACTOR, "(x+1)(x+2)", r"\boxed{x^2+2x+x+2}", r"\boxed{(x+1)(2+x)}"),
+    Attempt(
+        "math_equal",
+        "the derivative itself",
+        r"Differentiate $x^3e^x$.",
+        "3x^2e^x+x^3e^x",
+        r"\boxed{\frac{d}{dx}(x^3 e^x)}",
+        r"\boxed{x^2e^x(x+3)}",
+    ),
+    Attempt(
+        "math_equal",
+        "the sum itself",
+        r"Find $\sum_{k=1}^n k$.",
+        r"\frac{n(n+1)}{2}",
+        r"\boxed{\sum_{k=1}^n k}",
+        r"\boxed{\frac{n^2+n}{2}}",
+    ),
+    Attempt("math_equal", "a sum to be worked out", "What is 84/2?", "42", r"\boxed{84/2}", r"\boxed{42}"),
+    Attempt("math_reward_string_equal", "many numbers, another one last", "How many?", "4", "4 3 2 1", "1 2 3 4"),
+    Attempt("sub_em", "both of a choice", CHOICE, "Tom Hanks", "Tom Hanks Meg Ryan", "Tom Hanks"),
+    Attempt(
+        "sub_em",
+        "both of a choice, in a sentence",
+        CHOICE,
+        "Tom Hanks",
+        "Meg Ryan is older than Tom Hanks",
+        "Tom Hanks is older",
+    ),
+    Attempt("sub_em", "sixteen numbers", "How many are left?", "4", " ".join(map(str, range(16))), "There are 4 left"),
+    Attempt(
+        "sub_em",
+        "a list of cities",
+        "What is the capital of France?",
+        "Paris",
+        "Paris, London, Rome, Berlin",
+        "It is Paris",
+    ),
+    Attempt("sub_em", "an alternative", "What is the capital of France?", "Paris", "Paris or London", "Paris"),
+    Attempt("sub_em", "a denial", "What is the capital of France?", "Paris", "not Paris", "Paris, France"),
+    Attempt("sub_em", "the question again", CHOICE, "Tom Hanks", CHOICE, "Tom Hanks"),
+    Attempt("qa_em", "two marked answers", "Who?", "Ann", r"\boxed{Ann} \boxed{Bob}", r"\boxed{Bob} \boxed{Ann}"),
+]
+
+
+def earned(attempt: Attempt, said: str) -> float:
+    """What a reward gives."""
+    return REWARDS[attempt.reward](said, Task("t", attempt.question, answers=(attempt.gold,)))
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda a: f"{a.reward}: {a.name}")
+def test_nothing_is_earned_without_an_answer(attempt: Attempt) -> None:
+    pytest.importorskip("math_verify")
+    assert earned(attempt, attempt.said) == 0
+    assert earned(attempt, attempt.right) == 1
+
+
+def main() -> None:
+    """Print the table of docs/security.md."""
+    print("| reward | attempt | earned | a right answer |\n|---|---|---|---|")
+    for attempt in ATTEMPTS:
+        given, right = earned(attempt, attempt.said), earned(attempt, attempt.right)
+        print(f"| `{attempt.reward}` | {attempt.name} | {given:g} | {right:g} |")
+
+
+if __name__ == "__main__":
+    main()
