@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from recollect.models.runs import tensors_of
@@ -11,8 +12,9 @@ from recollect.types import BadInput
 COUNTS = ("num_hidden_layers", "num_layers", "n_layer")  # each needs tensors of its own
 SIZES = (  # each is a dimension of some tensor, or less
     *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size", "head_dim", "n_embd", "n_inner"),
-    *("num_attention_heads", "num_key_value_heads", "num_experts", "num_local_experts", "n_routed_experts", "n_head"),
+    *("num_attention_heads", "num_key_value_heads", "n_head"),
 )
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of models without any, a number that means nothing
 
 
 def refuse_implausible(folder: Path) -> None:
@@ -24,7 +26,8 @@ def refuse_implausible(folder: Path) -> None:
     if not tensors:
         return
     largest = max((size for about in tensors for size in about["shape"]), default=1)
-    for names, most in ((COUNTS, len(tensors)), (SIZES, max(len(tensors), largest))):
+    weights = sum(math.prod(about["shape"]) for about in tensors)
+    for names, most in ((COUNTS, len(tensors)), (SIZES, max(len(tensors), largest)), (EXPERTS, weights)):
         for name in names:
             if isinstance(value := config.get(name), int | float) and value > most:
                 raise BadInput(f"{folder / 'config.json'} says {name}={value}, and the weights have at most {most}")
