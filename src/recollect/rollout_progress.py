@@ -13,7 +13,6 @@ from recollect.console import Bar
 from recollect.session import Session
 
 EVERY_S = 1.0  # how often a rollout is looked at
-ALMOST = 0.98  # the most that an attempt counts before it is done
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class RolloutProgress:
     done: int
     turns: int  # generations begun
     tokens: int  # sampled in turns that are over
-    share: float  # of the work that is done, estimated
+    share: float  # of the turns that are made, estimated; 0: unknown
     seconds: float  # since it began
 
     def __str__(self) -> str:
@@ -46,24 +45,23 @@ def eta(share: float, seconds: float) -> str:
 
 
 def progress_of(sessions: Sequence[Session], seconds: float) -> RolloutProgress:
-    """How far some attempts have come. Documents count by what has been read, other attempts by their turns."""
+    """How far some attempts have come, by turns: of those that were made, and of those that are expected."""
     done = [s for s in sessions if s.ended]
     usual = sum(s.asked for s in done) / len(done) if done else 0.0
-    share = len(done) + sum(_share(s, usual) for s in sessions if not s.ended)
-    return RolloutProgress(
-        len(sessions),
-        len(done),
-        sum(s.asked for s in sessions),
-        sum(s.sampled for s in sessions),
-        share / max(1, len(sessions)),
-        seconds,
-    )
+    expected = [_expected_turns(s, usual) for s in sessions]
+    turns = sum(s.asked for s in sessions)
+    known = [n for n in expected if n is not None]
+    share = turns / sum(known) if turns and len(known) == len(expected) else 0.0
+    return RolloutProgress(len(sessions), len(done), turns, sum(s.sampled for s in sessions), share, seconds)
 
 
-def _share(session: Session, usual_turns: float) -> float:
+def _expected_turns(session: Session, usual: float) -> float | None:
+    """Turns of an attempt in all: by the share of its document that is read, or as many as others had; else unknown."""
+    if session.ended:
+        return session.asked
     if session.share_read:
-        return ALMOST * session.share_read
-    return min(ALMOST, session.asked / usual_turns) if usual_turns else 0.0
+        return session.asked / session.share_read
+    return usual if session.asked < usual else None
 
 
 async def report(sessions: Sequence[Session], tell: Callable[[RolloutProgress], None]) -> None:
