@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,7 +58,8 @@ def test_one_connection_serves_loop_after_loop(outside: Outside) -> None:
 @pytest.mark.parametrize("kind", ["drop", "stall", "500", "429", "half", "empty"])
 def test_a_fault_is_tried_again(kind: str) -> None:
     with running(Outside(lambda body: "fine", faults=0.6, kinds=(kind,), stall_s=1.0)) as outside:
-        endpoint = Endpoint(outside.url, patience=QUICK)
+        stalls = kind == "stall"  # found by the clock alone, as is an answer that a busy machine gives too late
+        endpoint = Endpoint(outside.url, patience=replace(QUICK, timeout_s=0.5 if stalls else 60.0))
 
         async def many() -> list[str]:
             calls = [endpoint.chat([Message("user", f"hello {i}")], None, Sampling(key=str(i))) for i in range(8)]
@@ -65,7 +67,7 @@ def test_a_fault_is_tried_again(kind: str) -> None:
 
         assert asyncio.run(many()) == ["fine"] * 8
         assert outside.failed
-        assert endpoint.retried == len(outside.failed)
+        assert endpoint.retried >= len(outside.failed) if stalls else endpoint.retried == len(outside.failed)
         endpoint.close()
 
 
