@@ -19,7 +19,7 @@ demo: $(STAMP)   ## train the embedded default and print its report
 	$(BIN)/recollect train
 
 test: $(STAMP) lint bubblewrap ## lint, types and all tests
-	$(BIN)/pytest -n logical --maxprocesses 8
+	$(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 
 bubblewrap:      ## install bubblewrap if it is missing and can be; without it its tests are skipped
 	@command -v bwrap > /dev/null || test "$$(id -u)" != 0 || ! command -v apt-get > /dev/null \

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", derandomize=True)  # every run tries the same cases …
-settings.register_profile("fuzz", derandomize=False)  # … unless RECOLLECT_FUZZ asks for new ones
+NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
+settings.register_profile("same", NO_CLOCK, derandomize=True)  # every run tries the same cases …
+settings.register_profile("fuzz", NO_CLOCK, derandomize=False)  # … unless RECOLLECT_FUZZ asks for new ones
 settings.load_profile("fuzz" if os.environ.get("RECOLLECT_FUZZ") else "same")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -40,9 +40,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Pat
 
 
 def test_help_is_quick_and_teaches() -> None:
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "recollect", "--help"], capture_output=True, text=True, check=True)
-    assert time.monotonic() - start < 1.5  # 0.5 s on a quiet machine, see benchmarks/startup.py
+    took, command = [], [sys.executable, "-m", "recollect", "--help"]
+    for _ in range(3):  # processor time, the least of three: other processes may hold the cores
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(took) < 1.5  # 0.2 s on a quiet machine, see benchmarks/startup.py
     for word in ("train", "sft", "eval", "ask", "model", "recipes"):
         assert word in done.stdout
     assert "hotpotqa_memory" in recollect("train", "--help").stdout

@@ -22,7 +22,7 @@ from recollect.session import token_offsets
 from recollect.types import BadInput
 from tests.chat.backends import NAMES, backend
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
 ALPHABET = [*"abmi .!?\"')0129", "\n", "\r\n", "\r", "\t", "\x00", "\u2028", "\ufeff", "\xa0"]
 ALPHABET += [
     "é",

@@ -19,7 +19,7 @@ from recollect.sandbox.pool import Pool
 from recollect.sandbox.session import Ran
 
 METHODS = ("namespaces", "bubblewrap", "unsafe")
-LIMITS = {"timeout_s": 1.5, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}
+LIMITS = {"timeout_s": 60.0, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}
 
 
 def quiet(ran: Ran) -> bool:
@@ -71,7 +71,7 @@ def hold():
 for _ in range(4):
     if os.fork() == 0:
         hold()
-        time.sleep(0.2)
+        time.sleep(20)
         print("HELD", flush=True)
         os._exit(0)
 for _ in range(4): os.wait()
@@ -124,7 +124,7 @@ import ctypes, os, threading, time
 def hold():
     time.sleep(0.2)
     kept = bytearray(60_000_000)
-    time.sleep(0.5)
+    time.sleep(20)
     os.write(1, b"HELD")
 for _ in range(4):
     if os.fork() == 0:
@@ -146,7 +146,7 @@ for _ in range(4): os.wait()
     Attempt("read the host's other files", "import os\nfor p in ('/etc/shadow', '/etc/hostname', '/root', '/home', '/sys', '/run',"
             " '/var/log'):\n    try: print('OPEN', p, os.listdir(p) if os.path.isdir(p) else open(p).read())\n"
             "    except OSError: pass", silent),
-    Attempt("see the host's shared memory", "import os\ntry: print('OPEN' if 'of-the-host' in os.listdir('/dev/shm') else '')\n"
+    Attempt("see the host's shared memory", "import os\ntry: print('OPEN' if 'of-the-host' in str(os.listdir('/dev/shm')) else '')\n"
             "except OSError: pass", silent),
     Attempt("see the host's processes", "try: print('OPEN' if b'hostile' in open('/proc/HOST/cmdline', 'rb').read() else '')\n"
             "except OSError: pass", silent),

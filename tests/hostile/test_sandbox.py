@@ -18,7 +18,7 @@ from tests.hostile.attempts import ATTEMPTS, METHODS, Attempt, attempt, has, ope
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     if not has(request.param):
         pytest.skip(f"this machine has no {request.param}")
-    mark = Path("/dev/shm/of-the-host")
+    mark = Path(f"/dev/shm/of-the-host-{os.getpid()}")
     with ExitStack() as stack:
         if mark.parent.is_dir() and os.access(mark.parent, os.W_OK):
             mark.write_text("secret")

@@ -34,7 +34,7 @@ def naive(texts: list[str], query: str) -> list[float]:
     return scores
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
 @given(texts=TEXTS, query=QUERY, block=st.sampled_from([1, 3, 100]), most=st.integers(1, 20))
 def test_scores_are_exact(
     texts: list[str], query: str, block: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from recollect.config import Sandbox
 from recollect.sandbox.inside import usage
 from recollect.sandbox.pool import Pool
+from tests.waiting import LONG, until
 
 SECRET = "hunter2-of-the-host"
-LIMITS = {"timeout_s": 1.5, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}
+LIMITS = {"timeout_s": LONG, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}
 
 
 def limits(**other: object) -> Sandbox:
@@ -27,13 +27,8 @@ def inside(pool: Pool) -> list[usage.Process]:
     return [p for p in found if p.state not in "ZX"][1:]
 
 
-def is_empty(pool: Pool, within: float = 3.0) -> bool:
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        if not inside(pool):
-            return True
-        time.sleep(0.02)
-    return False
+def is_empty(pool: Pool) -> bool:
+    return until(lambda: not inside(pool))
 
 
 @pytest.fixture(scope="session")

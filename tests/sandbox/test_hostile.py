@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from recollect.sandbox.plan import source_root
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.session import Ran
 from tests.sandbox.conftest import SECRET, inside, is_empty, limits
+from tests.waiting import LONG
 
 
 def run(pool: Pool, code: str, **options: object) -> Ran:
@@ -37,16 +37,15 @@ def _still_works(pool: Pool):  # type: ignore[no-untyped-def]
 
 FORK_BOMBS = {
     "python": "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)",
-    "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
+    "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(99,)).start()",
 }
 
 
 @pytest.mark.parametrize("name", FORK_BOMBS)
 def test_fork_bomb(pool: Pool, name: str) -> None:
-    start = time.monotonic()
-    ran = run(pool, FORK_BOMBS[name])
+    ran = run(pool, FORK_BOMBS[name], timeout=1.5)
     assert ran.outcome in ("processes", "timeout", "cpu", "error")
-    assert time.monotonic() - start < 6
+    assert ran.seconds < LONG
 
 
 def test_fork_bomb_of_the_shell_never_grows_beyond_the_limit(pool: Pool) -> None:
@@ -54,7 +53,7 @@ def test_fork_bomb_of_the_shell_never_grows_beyond_the_limit(pool: Pool) -> None
 
     async def go() -> Ran:
         async with pool.session() as session:
-            task = asyncio.ensure_future(session.command(":(){ :|:& };:; sleep 5"))
+            task = asyncio.ensure_future(session.command(":(){ :|:& };:; sleep 99", timeout=1.5))
             while not task.done():
                 seen.append(len(inside(pool)))
                 await asyncio.sleep(0.02)
@@ -72,11 +71,11 @@ def test_memory_bomb_in_one_process(pool: Pool) -> None:
 
 def test_memory_bomb_in_many_processes(pool: Pool) -> None:
     code = (
-        "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nhog = bytearray(90_000_000)\ntime.sleep(9)"
+        "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nhog = bytearray(90_000_000)\ntime.sleep(30)"
     )
     ran = run(pool, code)
     assert ran.outcome == "memory"
-    assert ran.seconds < 1.4
+    assert ran.seconds < 30  # not when they end
 
 
 def test_memory_cannot_hide_in_shared_pages(pool: Pool) -> None:
@@ -105,15 +104,14 @@ def test_endless_loop_and_endless_sleep(pool: Pool) -> None:
     ):
         ran = run(pool, code, timeout=0.4)
         assert ran.outcome == "timeout"
-        assert ran.seconds < 2
+        assert ran.seconds < LONG
 
 
 def test_processor_time_of_all_processes_counts(pool: Pool) -> None:
-    other = Pool(limits(timeout_s=8.0, cpu_s=0.5))
+    other = Pool(limits(cpu_s=0.5))
     ran = run(other, "import os\nfor _ in range(3): os.fork()\nwhile True: pass")
     other.close()
     assert ran.outcome == "cpu"
-    assert ran.seconds < 4
 
 
 def test_disk_and_file_size(pool: Pool) -> None:

@@ -75,7 +75,7 @@ def test_a_hostile_step_ends_in_time_and_says_what_happened(
     cfg = Config()
     cfg.agent.agent_type = f"{mine}:agent"
     cfg.agent.tools = [f"{mine}:hang", f"{mine}:crash", f"{mine}:flood", "google_search"]
-    cfg.agent.reward_name, cfg.agent.timeout_s = f"{mine}:reward", 20.0
+    cfg.agent.reward_name, cfg.agent.timeout_s = f"{mine}:reward", 120.0
     cfg.search.endpoint = f"http://127.0.0.1:{closed_port}/search"
     cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.rollout.n = str(small_model), 4
     cfg.actor_rollout_ref.actor.optim.lr = 1e-3
