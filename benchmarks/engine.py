@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from recollect.engine import Engine
 from recollect.models.attention import register
 from recollect.models.load import EMBEDDED, load_model, load_tokenizer, model_path
-from recollect.policies.engine import Engine
 from recollect.types import Sampling
 
 ROWS = 64

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recollect.compose import compose
-from recollect.console import Console
+from recollect.config.compose import compose
 from recollect.eval.accuracy import wilson
-from recollect.train.fit import Fit
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 ESTIMATORS = ["gae", "grpo", "rloo", "reinforce_plus_plus", "remax"]
 SETTINGS: dict[str, list[str]] = {  # what an estimator needs beside its name

@@ -21,21 +21,21 @@ from typing import Any
 
 import torch
 
-from recollect.algos.batch import build_batch
 from recollect.algos.control import KLControl
 from recollect.chat import Renderer
 from recollect.config import Algorithm, Config, Optim
-from recollect.data.needle import NeedleShape, make_task
+from recollect.engine import Engine
 from recollect.models.attention import register
-from recollect.models.share import see_same, twin
+from recollect.models.device import pick_dtype, thread_counts
+from recollect.models.shared_weights import see_same, twin
 from recollect.models.tiny import build_tokenizer, tiny_config
-from recollect.policies.engine import Engine
-from recollect.train.annotate import Annotations
-from recollect.train.device import pick_dtype, thread_counts
-from recollect.train.estimate import estimate
-from recollect.train.learner import Learner
-from recollect.train.setup import Parts
-from recollect.train.update import policy_update
+from recollect.packing.batch import build_batch
+from recollect.tasks.needle import NeedleShape, make_task
+from recollect.training.learner.learner import Learner
+from recollect.training.rl.annotate import Annotations
+from recollect.training.rl.estimate import estimate
+from recollect.training.rl.update import policy_update
+from recollect.training.setup import Parts
 from recollect.types import Group, Sampling, Score, Task, Trajectory, Turn
 
 PROMPTS, SAMPLES, TARGET = 8, 8, 5.0

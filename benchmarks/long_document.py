@@ -16,12 +16,12 @@ import time
 from transformers.utils.logging import disable_progress_bar
 
 import recollect.cli  # noqa: F401  sets the environment that a run has, before torch is loaded
-from recollect.compose import compose
+from recollect.agents.rollout import Collector
 from recollect.config import Config
-from recollect.data.needle import make_task, shape_of
+from recollect.config.compose import compose
 from recollect.eval.evaluate import evaluate
-from recollect.rollout import Collector
-from recollect.train.setup import Parts, build
+from recollect.tasks.needle import make_task, shape_of
+from recollect.training.setup import Parts, build
 from recollect.types import Group, Task
 
 TARGET = 1.1

@@ -32,17 +32,17 @@ import torch
 
 from recollect.chat import Renderer
 from recollect.chat.conversation import read_conversation, tokenise
-from recollect.compose import compose
 from recollect.config import Optim
-from recollect.console import Console
-from recollect.data.needle import NeedleShape, make_task
+from recollect.config.compose import compose
 from recollect.models.attention import register
+from recollect.models.device import pick_dtype, thread_counts
 from recollect.models.tiny import build_tokenizer, tiny_config
-from recollect.run import Run
-from recollect.train.device import pick_dtype, thread_counts
-from recollect.train.learner import Learner
-from recollect.train.sft.loop import Supervised
-from recollect.train.sft.stored import StoredBatches
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.tasks.needle import NeedleShape, make_task
+from recollect.training.learner.learner import Learner
+from recollect.training.sft.batches import StoredBatches
+from recollect.training.sft.updates import Supervised
 from recollect.types import Sample
 
 BATCH, TARGET, LR = 32, 2.0, 1e-4

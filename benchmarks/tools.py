@@ -13,13 +13,13 @@ import time
 from statistics import median
 from typing import Any
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Conversation, Session
 from recollect.config import Config
-from recollect.data.tasks import held_out
-from recollect.rollout import Collector
-from recollect.session import Conversation, Session
+from recollect.sources.task_stream import held_out
 from recollect.tools import Toolbox, tool
-from recollect.tools.base import Tool, ToolCall
-from recollect.train.setup import build
+from recollect.tools.tool import Tool, ToolCall
+from recollect.training.setup import build
 from recollect.types import Message, Sampling, Task
 
 TARGET = 1.5

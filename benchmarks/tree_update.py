@@ -17,18 +17,18 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from recollect.algos.batch import Batch, build_batch
+from recollect.agents.rollout import Collector
 from recollect.algos.control import KLControl
-from recollect.compose import compose
 from recollect.config import Config, Optim
-from recollect.data.tasks import TaskStream
-from recollect.rollout import Collector
-from recollect.train.annotate import Annotations
-from recollect.train.device import pick_dtype
-from recollect.train.estimate import estimate
-from recollect.train.learner import Learner
-from recollect.train.setup import Parts, build
-from recollect.train.update import policy_update
+from recollect.config.compose import compose
+from recollect.models.device import pick_dtype
+from recollect.packing.batch import Batch, build_batch
+from recollect.sources.task_stream import TaskStream
+from recollect.training.learner.learner import Learner
+from recollect.training.rl.annotate import Annotations
+from recollect.training.rl.estimate import estimate
+from recollect.training.rl.update import policy_update
+from recollect.training.setup import Parts, build
 from recollect.types import Sampling
 
 TARGET = 2.0

@@ -21,9 +21,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from recollect.agents.prompts import answer_prompt, update_prompt
-from recollect.data.needle import NeedleShape, Task, make_task
+from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
 from recollect.models.tiny import TINY
+from recollect.tasks.needle import NeedleShape, Task, make_task
 
 FACTS = 6  # per section
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from recollect.agents.rollout import REWARD_THREADS, Collector
+from recollect.agents.session import Binding, Session
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.offload import Slots
-from recollect.rollout import REWARD_THREADS, Collector
-from recollect.session import Binding, Session
+from recollect.runtime.threads import Slots
 from recollect.types import Completion, Group, Sampling, Task
 
 Say = Callable[[str, int], str]

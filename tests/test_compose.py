@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.check import checked
-from recollect.compose import compose, differing, flatten, from_yaml, known_keys, read_recipe, recipe_names, to_yaml
 from recollect.config import Config
-from recollect.resolve import resolve
+from recollect.config.aliases import resolve
+from recollect.config.compose import (
+    compose,
+    differing,
+    flatten,
+    from_yaml,
+    known_keys,
+    read_recipe,
+    recipe_names,
+    to_yaml,
+)
+from recollect.config.rules import checked
 from recollect.types import BadInput
 from tests.waiting import cost
 

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from recollect.chat.templates import TEMPLATES
-from recollect.compose import known_keys
-from recollect.docs import config_markdown, sections
+from recollect.config.compose import known_keys
+from recollect.config.reference import config_markdown, sections
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
 
 
 def test_the_page_is_current() -> None:
     written = PAGE.read_text(encoding="utf-8")
-    assert written == config_markdown(), "run: python -m recollect.docs > docs/config.md"
+    assert written == config_markdown(), "run: python -m recollect.config.reference > docs/config.md"
 
 
 def test_every_key_is_listed_once() -> None:
@@ -43,7 +43,7 @@ def test_the_templates_are_all_named() -> None:
 
 
 def test_it_does_not_import_torch() -> None:
-    code = "import sys; from recollect.docs import config_markdown; config_markdown(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from recollect.config.reference import config_markdown; config_markdown(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from recollect.chat import Renderer
-from recollect.compose import compose, recipe_names
 from recollect.config import Config
-from recollect.console import Console
-from recollect.dry_run import dry_run, size
+from recollect.config.compose import compose, recipe_names
 from recollect.models.load import load_model
-from recollect.predict import memory, shape, tokens
+from recollect.runtime.console import Console
 from recollect.types import BadInput, Task
+from recollect.workflows.dry_run.dry_run import dry_run, size
+from recollect.workflows.dry_run.predict import memory, shape, tokens
 
 
 def look(cfg: Config) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def test_it_does_not_change_the_configuration(rows: Path) -> None:
 
 def test_the_tokens_of_a_step_are_those_of_a_run(tokenizer: Any) -> None:
     """Made-up documents of 4 sections: 5 turns; the prompts are what the agent would ask."""
-    from recollect.agents.prompts import answer_prompt, update_prompt
-    from recollect.data.tasks import TaskStream
+    from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
+    from recollect.sources.task_stream import TaskStream
     from recollect.types import Message
 
     cfg, renderer = compose("needle", []), Renderer(tokenizer)
@@ -81,8 +81,8 @@ def test_the_tokens_of_a_step_are_those_of_a_run(tokenizer: Any) -> None:
 
 
 def _sections(task: Task, renderer: Renderer, cfg: Config) -> list[str]:
+    from recollect.agents.session import token_offsets
     from recollect.data.documents import sections
-    from recollect.session import token_offsets
 
     limits = cfg.recurrent.memory.config
     return list(sections(task.context, lambda t: token_offsets(renderer.tokenizer, t), limits.chunk_size, limits.split))

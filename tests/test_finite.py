@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
 from recollect.config import Config
-from recollect.finite import BOUNDS, problems
+from recollect.config.compose import compose
+from recollect.config.finite import BOUNDS, problems
 from recollect.types import BadInput
 
 

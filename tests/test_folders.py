@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.folders import refuse_unwritable
+from recollect.files.output import refuse_unwritable
 from recollect.types import BadInput
 from tests.commands import run
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose, from_yaml, to_yaml
 from recollect.config import Config
+from recollect.config.compose import compose, from_yaml, to_yaml
 from tests import commands
 
 MEMAGENT = r"""
@@ -351,7 +351,7 @@ def test_agentflys_commands_train(kind: str, tmp_path: Path, brief_model: str) -
 
 def test_a_search_with_nothing_configured_says_so_and_runs(tmp_path: Path) -> None:
     """The guide's command as it stands: the searches fail, each as something that the model reads."""
-    from recollect.notes import notes
+    from recollect.config.startup_notes import notes
     from recollect.tools.search import google_search_maker
 
     cfg = compose(None, agentfly_words("react"))

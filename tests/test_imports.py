@@ -14,39 +14,62 @@ import recollect
 ROOT = Path(recollect.__file__).parent
 LAYERS: list[list[str]] = [  # left to right; a name stands for the module and for everything below it
     [
-        *("recollect.types", "recollect.config", "recollect.check", "recollect.compose", "recollect.plugins"),
-        *("recollect.ancestors", "recollect.docs_from_verl"),
         *(
-            "recollect.resolve",
-            "recollect.finite",
-            "recollect.media",
-            "recollect.notes",
-            "recollect.folders",
-            "recollect.locks",
-            "recollect.deadline",
+            "recollect.types",
+            "recollect.config",
+            "recollect.config.rules",
+            "recollect.config.compose",
+            "recollect.runtime.plugins",
+        ),
+        *("recollect.config.translate", "recollect.config.translate.verl_reference"),
+        *(
+            "recollect.config.aliases",
+            "recollect.config.finite",
+            "recollect.chat.media",
+            "recollect.config.startup_notes",
+            "recollect.files.output",
+            "recollect.files.locks",
+            "recollect.runtime.deadline",
             "recollect.domains",
-            "recollect.roles",
+            "recollect.agents.roles",
             "recollect.trajectories",
-            "recollect.trl",
+            "recollect.config.translate.trl",
         ),
-        *("recollect.policies.endpoint", "recollect.policies.messages", "recollect.policies.replies"),
-        *("recollect.secrets", "recollect.reading", "recollect.unpacking", "recollect.amounts"),
-        *("recollect.chat", "recollect.session", "recollect.data", "recollect.rewards", "recollect.agents"),
+        *("recollect.policies.endpoint", "recollect.policies.openai_messages", "recollect.policies.http_replies"),
         *(
-            "recollect.rollout",
-            "recollect.rollout_progress",
-            "recollect.policies.scripted",
-            "recollect.run",
-            "recollect.console",
-            "recollect.docs",
+            "recollect.runtime.secrets",
+            "recollect.files.reading",
+            "recollect.files.unpacking",
+            "recollect.config.amounts",
         ),
-        *("recollect.offload", "recollect.sandbox", "recollect.tools", "recollect.retrieval", "recollect.track"),
-        "recollect.memory",
+        *("recollect.chat", "recollect.agents.session", "recollect.data", "recollect.rewards", "recollect.agents"),
+        *(
+            "recollect.agents.rollout",
+            "recollect.agents.progress",
+            "recollect.policies.scripted",
+            "recollect.runs.directory",
+            "recollect.runtime.console",
+            "recollect.config.reference",
+        ),
+        *(
+            "recollect.runtime.threads",
+            "recollect.sandbox",
+            "recollect.tools",
+            "recollect.retrieval",
+            "recollect.runs.trackers",
+        ),
+        "recollect.tools.memory",
     ],
-    ["recollect.models", "recollect.policies.engine", "recollect.algos"],
+    ["recollect.models", "recollect.engine", "recollect.algos"],
     [
-        *("recollect.train", "recollect.eval", "recollect.predict", "recollect.dry_run", "recollect.serve"),
-        *("recollect.pipeline", "recollect.stages"),
+        *(
+            "recollect.training",
+            "recollect.eval",
+            "recollect.workflows.dry_run.predict",
+            "recollect.workflows.dry_run.dry_run",
+            "recollect.serve",
+        ),
+        *("recollect.workflows.pipeline", "recollect.workflows.stages"),
     ],
     ["recollect.cli", "recollect.__main__"],
 ]
@@ -117,12 +140,12 @@ def test_left_modules_do_not_name_torch(module: str) -> None:
 
 def test_the_reader_of_imports_sees_what_it_should() -> None:
     text = "if x:\n  import torch\nclass A:\n  from recollect import run\ndef f():\n  import typer\n"
-    assert sorted(module_level_imports(ast.parse(text))) == ["recollect.run", "torch"]
+    assert sorted(module_level_imports(ast.parse(text))) == ["recollect.runs.directory", "torch"]
 
 
 def test_importing_the_left_side_leaves_torch_out() -> None:
     left = [m for m in MODULES if layer_of(m) == 0]
-    assert "recollect.rollout" in left
+    assert "recollect.agents.rollout" in left
     assert "recollect.policies.scripted" in left
     code = f"import importlib, sys\nfor m in {left!r}: importlib.import_module(m)\n"
     code += "print(sorted(m for m in sys.modules if m in ('torch', 'transformers', 'typer')))"

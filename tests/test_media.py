@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.chat.conversation import read_conversation
-from recollect.compose import compose
+from recollect.chat.media import media_in
+from recollect.config.compose import compose
 from recollect.data.documents import open_document
 from recollect.data.files import as_task
-from recollect.media import media_in
-from recollect.trajectories.keys import NotATrajectory
+from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
 

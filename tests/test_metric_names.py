@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import recollect
-from recollect.train.metrics import ACTOR, FOUND
+from recollect.training.rl.metrics import ACTOR, FOUND
 from tests.metric_names import documented, undocumented
 
 SOURCES = [p for part in ("train", "eval") for p in sorted((Path(recollect.__file__).parent / part).rglob("*.py"))]

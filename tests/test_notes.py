@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from recollect.algos.advantage import ADVANTAGES
-from recollect.compose import compose
-from recollect.notes import COMPARING, notes
+from recollect.config.compose import compose
+from recollect.config.startup_notes import COMPARING, notes
 
 ONE = "actor_rollout_ref.rollout.n=1"
 

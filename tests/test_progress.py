@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
-from recollect import console as consoles
-from recollect import rollout_progress
+from recollect.agents import progress as rollout_progress
+from recollect.agents.progress import RolloutProgress, eta
+from recollect.agents.session import Session
 from recollect.chat import Renderer
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.rollout_progress import RolloutProgress, eta
-from recollect.session import Session
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runtime import console as consoles
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 from recollect.types import Sampling, Task
 from tests.standin import Standin, collect, collector
 from tests.train.test_resume import command

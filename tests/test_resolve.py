@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.compose import compose, from_yaml, recipe_names, to_yaml, words
 from recollect.config import Config
-from recollect.resolve import resolve
-from recollect.secrets import redacted
+from recollect.config.aliases import resolve
+from recollect.config.compose import compose, from_yaml, recipe_names, to_yaml, words
+from recollect.runtime.secrets import redacted
 from recollect.types import BadInput
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from recollect.agents.rollout import failures, first_failure
+from recollect.agents.session import Session
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.offload import Slots
-from recollect.rollout import failures, first_failure
-from recollect.session import Session
+from recollect.runtime.threads import Slots
 from recollect.types import Message, Sampling, Score, Task, Trajectory, Turn
 from tests.standin import Standin, asks_three_times, collect, collector, crashes, kinds, second_of_three
 from tests.waiting import LONG

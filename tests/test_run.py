@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from recollect.compose import from_yaml
 from recollect.config import Config
-from recollect.resolve import resolve
-from recollect.run import Run, read_trajectories, remove_tree, trajectory_rows, write_atomic
+from recollect.config.aliases import resolve
+from recollect.config.compose import from_yaml
+from recollect.runs.directory import Run, read_trajectories, remove_tree, trajectory_rows, write_atomic
 from recollect.types import BadInput, Completion, Failure, Group, Score, Task, Trajectory, Turn
 
 

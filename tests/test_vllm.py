@@ -13,8 +13,8 @@ import pytest
 
 from recollect.models.tiny import save_tiny
 from recollect.policies.endpoint import Endpoint
-from recollect.run import Run
-from recollect.serve.command import listening
+from recollect.runs.directory import Run
+from recollect.serve.start import listening
 from tests.train.test_roles import fit
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -87,8 +87,8 @@ def test_the_same_answers_as_our_own_engine(vllm: tuple[str, Path]) -> None:
     """Greedy replies of vLLM and of the engine to the same messages are the same."""
     import asyncio
 
-    from recollect.compose import compose
-    from recollect.train.cast import Casting
+    from recollect.config.compose import compose
+    from recollect.samplers.bindings import Casting
     from recollect.types import Message, Sampling
 
     url, model = vllm

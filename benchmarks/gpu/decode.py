@@ -22,7 +22,7 @@ from device import parse
 from shapes import build, copy_bandwidth
 
 from recollect.config import Rollout
-from recollect.policies.engine import make_engine
+from recollect.engine import make_engine
 from recollect.types import Sampling
 
 CASES = ["0.5B:64:1024", "0.5B:256:1024", "7B:64:1024", "1.5B:8x16:5000:256"]

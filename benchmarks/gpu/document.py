@@ -20,12 +20,12 @@ import torch
 from device import parse
 from synthetic import make_folder, words
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
+from recollect.config.compose import compose
+from recollect.engine import make_engine
 from recollect.models.load import load_model, load_tokenizer
-from recollect.policies.engine import make_engine
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import Sampling, Task
 
 

@@ -14,9 +14,9 @@ import torch
 from device import parse
 from synthetic import make_folder, write_tasks
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 CPU = [  # the embedded recipe in small
     "trainer.device=cpu",

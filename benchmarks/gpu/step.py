@@ -21,9 +21,9 @@ from device import parse
 from shapes import build
 from synthetic import make_folder, write_tasks
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 KEYS = ("time/rollout", "time/update", "rollout/tokens", "actor/logprob_drift", "memory/gpu_mb")
 TURNS = 5  # four sections and the answer

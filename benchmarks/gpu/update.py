@@ -17,12 +17,12 @@ import torch
 from device import parse
 from shapes import build, matmul_peak, seconds
 
-from recollect.algos.packed import Packed, pack
-from recollect.algos.tree import build_tree
 from recollect.config import Optim
 from recollect.models.compiled import compile_layers
-from recollect.train.forward import Prediction, in_pieces
-from recollect.train.learner import Learner
+from recollect.packing.micro_batch import Packed, pack
+from recollect.packing.tree import build_tree
+from recollect.training.learner.forward import Prediction, in_pieces
+from recollect.training.learner.learner import Learner
 
 
 def plain_rows(name: str, rows: list[np.ndarray], trained: int) -> float:

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.rollout import Collector
-from recollect.session import Binding
-from recollect.tools.base import ToolCall, ToolResult
+from recollect.tools.tool import ToolCall, ToolResult
 from recollect.types import Completion, Sampling, Task, Trajectory
 
 Line = str | Sequence[int] | Exception  # what to say: a text that ends its turn, or ids as they are, or nothing

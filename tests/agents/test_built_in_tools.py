@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import TOOL_WRITERS, Renderer
 from recollect.config import Config
-from recollect.rollout import Collector
-from recollect.session import Binding
-from recollect.tools.base import ToolCall
+from recollect.tools.tool import ToolCall
 from recollect.types import Group, Sampling, Task
 from tests.agents.stage import Script
 from tests.chat.tokenizers_with_markers import family

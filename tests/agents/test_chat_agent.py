@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.policies.scripted import Scripted
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import Group, Sampling, Task
 
 

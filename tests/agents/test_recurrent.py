@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.policies.scripted import Scripted
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import Sampling, Task, Trajectory
 
 TEXT = " ".join(f"mira holds {i:03d}." for i in range(60))

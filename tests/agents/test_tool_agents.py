@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos.samples import trajectory_samples
 from recollect.chat import TEMPLATES, Renderer
-from recollect.run import trajectory_rows
-from recollect.tools.base import ToolResult
+from recollect.packing.samples import trajectory_samples
+from recollect.runs.directory import trajectory_rows
+from recollect.tools.tool import ToolResult
 from recollect.types import BadInput, Group, Task, Trajectory
 from tests.agents.stage import Box, Script, play
 from tests.chat.tokenizers_with_markers import family

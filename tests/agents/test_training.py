@@ -10,10 +10,10 @@ import pytest
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.console import Console
 from recollect.models.load import load_tokenizer
-from recollect.run import Run
-from recollect.train.fit import Fit
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 MINE = """
     from recollect.tools.base import ToolCall, ToolResult

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.algos.advantage import ADVANTAGES
-from recollect.algos.batch import build_batch
+from recollect.packing.batch import build_batch
 from recollect.types import Completion, Failure, Group, Score, Task, Trajectory, Turn
 from tests.algos.layouts import Path, Step, flat, in_order, merged, padded, random_paths
 

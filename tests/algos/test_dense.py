@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.algos import dense
+from recollect.packing import dense_attention as dense
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:

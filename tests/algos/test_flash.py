@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos import flash
-from recollect.algos.flash import LONG, MOST_LEVELS, Block, levels
-from recollect.algos.tree import Tree, build_tree
+from recollect.packing import tree_attention as flash
+from recollect.packing.tree import Tree, build_tree
+from recollect.packing.tree_attention import LONG, MOST_LEVELS, Block, levels
 
 
 def allowed(trees: list[Tree]) -> np.ndarray:

@@ -27,12 +27,14 @@ from torch.nn.attention import (
     restore_flash_attention_impl,
 )
 
-from recollect.algos import flash, installed, packed
-from recollect.algos.dense import flash_forward
-from recollect.algos.flash import Level, TreeAttention, levels
-from recollect.algos.installed import Kernel, is_installed, prefer_installed, put_in_place
-from recollect.algos.tree import build_tree
 from recollect.models.attention import Scoring
+from recollect.packing import flash_attention as installed
+from recollect.packing import micro_batch as packed
+from recollect.packing import tree_attention as flash
+from recollect.packing.dense_attention import flash_forward
+from recollect.packing.flash_attention import Kernel, is_installed, prefer_installed, put_in_place
+from recollect.packing.tree import build_tree
+from recollect.packing.tree_attention import Level, TreeAttention, levels
 
 KEY = "stand-in"
 STAND_IN = Kernel(KEY, "stand_in_attention.kernels", "StandIn 9")

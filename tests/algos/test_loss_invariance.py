@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos.batch import Batch
 from recollect.config import Config, Optim, PolicyLoss
-from recollect.train.annotate import annotate
-from recollect.train.forward import logprobs_and_entropy
-from recollect.train.learner import Learner
-from recollect.train.update import policy_update
+from recollect.packing.batch import Batch
+from recollect.training.learner.forward import logprobs_and_entropy
+from recollect.training.learner.learner import Learner
+from recollect.training.rl.annotate import annotate
+from recollect.training.rl.update import policy_update
 from recollect.types import Sample
 from tests.conftest import ARCHITECTURES, make_pair
 

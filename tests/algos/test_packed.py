@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.algos import flash
-from recollect.algos.flash import levels
-from recollect.algos.packed import TreePlan, pack
-from recollect.algos.tree import build_tree
 from recollect.models.attention import Scoring
+from recollect.packing import tree_attention as flash
+from recollect.packing.micro_batch import TreePlan, pack
+from recollect.packing.tree import build_tree
+from recollect.packing.tree_attention import levels
 from tests.policies.test_prompts import attend_plainly
 
 

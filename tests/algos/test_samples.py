@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from recollect.algos.batch import build_batch, fidelity
-from recollect.algos.samples import trajectory_samples
+from recollect.agents.session import Binding, Conversation, Session
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.session import Binding, Conversation, Session
+from recollect.packing.batch import build_batch, fidelity
+from recollect.packing.samples import trajectory_samples
 from recollect.types import Completion, Group, Message, Score, Task, Trajectory, Turn
 from tests.standin import Standin, asks_three_times, collect, collector, crashes, second_of_three
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos.batch import Batch
-from recollect.algos.tree import build_tree, forest, split_to_budget
+from recollect.packing.batch import Batch
+from recollect.packing.tree import build_tree, forest, split_to_budget
 from recollect.types import Sample
 
 sequences_strategy = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=9)

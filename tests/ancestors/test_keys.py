@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.ancestors import translate
-from recollect.ancestors.agent import plain
-from recollect.ancestors.answers import ANSWERS, answer_of, own_keys
-from recollect.ancestors.spec import Alias, Refused
-from recollect.ancestors.trees import SYSTEMS, tree
-from recollect.docs_from_verl import from_verl_markdown
+from recollect.config.translate import apply as translate
+from recollect.config.translate.agent_keys import plain
+from recollect.config.translate.key_answer import Alias, Refused
+from recollect.config.translate.known_keys import ANSWERS, answer_of, own_keys
+from recollect.config.translate.trees import SYSTEMS, tree
+from recollect.config.translate.verl_reference import from_verl_markdown
 from recollect.types import BadInput
 
 PAGE = Path(__file__).parents[2] / "docs" / "from-verl.md"
@@ -75,7 +75,7 @@ def test_every_refusal_fires() -> None:
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == from_verl_markdown(), (
-        "run: python -m recollect.docs_from_verl > docs/from-verl.md"
+        "run: python -m recollect.config.translate.verl_reference > docs/from-verl.md"
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recollect.ancestors.agent import plain
-from recollect.ancestors.answers import answer_of, own_keys
-from recollect.compose import Composed, composed
+from recollect.config.compose import Composed, composed
+from recollect.config.translate.agent_keys import plain
+from recollect.config.translate.known_keys import answer_of, own_keys
 from recollect.types import BadInput
 from tests import commands
 

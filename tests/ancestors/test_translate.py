@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose, composed, flatten, from_yaml, to_yaml
 from recollect.config import Config
+from recollect.config.compose import compose, composed, flatten, from_yaml, to_yaml
 from recollect.types import BadInput
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -183,7 +183,7 @@ def test_tools_of_the_two_stage_system(tmp_path: Path) -> None:
 
 
 def test_fsdp_size_is_answered() -> None:
-    from recollect.notes import notes
+    from recollect.config.startup_notes import notes
 
     lines = list(notes(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=8", "critic.model.fsdp_config.fsdp_size=4"])))
     assert sum("there is one" in line for line in lines) == 2

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from recollect.agents.session import Binding, Session
 from recollect.chat import Renderer
 from recollect.chat.encoder import Encoder
 from recollect.chat.pieces import LONG, PIECES, Pieces
 from recollect.chat.tokens import Tokens
 from recollect.models.load import load_tokenizer
-from recollect.session import Binding, Session
 from recollect.types import Message, Sampling, Task, Trajectory
 from tests.chat.backends import NAMES, Counting, backend, ids_of
 

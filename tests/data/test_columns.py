@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
+from recollect.agents.first_prompt import first_messages
 from recollect.config import Config
+from recollect.config.compose import compose
 from recollect.data.files import as_task, expand, load_tasks, read_rows
-from recollect.data.prompts import first_messages
 from recollect.types import BadInput, Message
 from tests.data.test_files import config, write
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.data.convert import convert, write_rows
+from recollect.data.datasets import convert, write_rows
 from recollect.data.files import load_tasks, read_rows
-from recollect.rewards.math import math_reward_string_equal
+from recollect.rewards.math_answers import math_reward_string_equal
 from recollect.types import BadInput
 from tests.data.test_files import write
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from recollect.agents.session import token_offsets
 from recollect.chat.tokens import Tokens
 from recollect.data import documents
 from recollect.data.documents import PIECE, TextFile, ahead, centre_cut, is_long, open_document, sections
-from recollect.session import token_offsets
 from recollect.types import BadInput
 from tests.chat.backends import NAMES, backend
 

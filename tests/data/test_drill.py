@@ -7,8 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.data.drill import APART, GROWN, make_drill
-from recollect.data.names import split_of
+from recollect.tasks.drill import APART, GROWN, make_drill
+from recollect.tasks.names import split_of
 
 
 @settings(max_examples=60, deadline=None)

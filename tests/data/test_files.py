@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from recollect.config import Config
 from recollect.data.files import as_task, load_tasks, read_rows
-from recollect.data.needle import chunks_at
-from recollect.data.tasks import TaskStream, held_out, sources
+from recollect.sources.task_stream import TaskStream, held_out, sources
+from recollect.tasks.needle import chunks_at
 from recollect.types import BadInput
 
 ROWS: list[dict[str, Any]] = [
@@ -256,8 +256,8 @@ def test_validation_tasks(tmp_path: Path) -> None:
 
 
 def test_real_questions(shared_data: Path, tmp_path: Path, tokenizer: Any) -> None:
+    from recollect.agents.session import token_offsets
     from recollect.data.documents import sections
-    from recollect.session import token_offsets
 
     items = json.loads((shared_data / "hotpotqa_sample.json").read_text())
     rows = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.data import haystack
 from recollect.data.documents import pieces
 from recollect.data.files import load_tasks, read_rows

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
-from recollect.data import ledger
-from recollect.data.made_up import made_up
+from recollect.config.compose import compose
 from recollect.data.questions import questions_of
-from recollect.data.tasks import held_out
+from recollect.domains.families import made_up
 from recollect.policies.scripted import Scripted
-from recollect.rollout import Collector
-from recollect.session import Binding
+from recollect.sources.task_stream import held_out
+from recollect.tasks import ledger
 from recollect.types import Sampling
 
 

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
-from recollect.data.names import NOT_NAMES, names, similar_names, split_of, values
-from recollect.data.needle import (
+from recollect.config.compose import compose
+from recollect.policies.scripted import Scripted
+from recollect.tasks.names import NOT_NAMES, names, similar_names, split_of, values
+from recollect.tasks.needle import (
     NOTHING,
     NeedleShape,
     PolicyMix,
@@ -25,9 +28,6 @@ from recollect.data.needle import (
     skill_stream,
     tasks,
 )
-from recollect.policies.scripted import Scripted
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import Sampling, Task
 
 SHAPES = st.builds(

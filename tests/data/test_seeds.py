@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.data.seeds import create_rl_dataset, holds_trajectories
-from recollect.data.tasks import TaskStream
-from recollect.run import Run
+from recollect.config.compose import compose
+from recollect.runs.directory import Run
+from recollect.sources.stored_tasks import create_rl_dataset, holds_trajectories
+from recollect.sources.task_stream import TaskStream
 from recollect.types import BadInput, Completion, Group, Score, Task, Trajectory, Turn
 
 
@@ -155,7 +155,7 @@ def test_attempts_of_other_systems_are_read_as_convert_reads_them(tmp_path: Path
 def test_raw_files_are_imitated(tmp_path: Path) -> None:
     from recollect.chat import Renderer
     from recollect.models.load import load_tokenizer
-    from recollect.train.sft.read import Limits, holds_conversations, read_samples
+    from recollect.training.sft.sequences import Limits, holds_conversations, read_samples
 
     renderer = Renderer(load_tokenizer("tiny"))
     for i, row in enumerate(RAW):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.data.command import DataOptions, write_data
+from recollect.config.compose import compose
 from recollect.data.files import load_tasks, read_rows
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.data.make_data import DataOptions, write_data
 from tests.commands import run
 
 DATA = Path(os.environ.get("RECOLLECT_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))

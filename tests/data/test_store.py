@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.data.command import DataOptions, write_data
+from recollect.config.compose import compose
 from recollect.data.files import load_tasks, read_rows
 from recollect.data.haystack import read_source
-from recollect.data.made_up import made_up
 from recollect.data.questions import questions_of
+from recollect.domains.families import made_up
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.data.make_data import DataOptions, write_data
 from tests.policies.outside import Outside, running
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose
-from recollect.data.tasks import TaskStream, held_out
-from recollect.resolve import sampling_seed
+from recollect.config.aliases import sampling_seed
+from recollect.config.compose import compose
+from recollect.sources.task_stream import TaskStream, held_out
 
 RECIPES = ["needle", "ledger", "arithmetic", "react_search", "code"]
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
 from recollect.config import Config
-from recollect.data import facts
-from recollect.data.made_up import MADE_UP, made_up
-from recollect.data.names import split_of
+from recollect.config.compose import compose
+from recollect.domains.families import MADE_UP, made_up
 from recollect.models.load import load_tokenizer
 from recollect.policies.scripted import Scripted
-from recollect.rollout import Collector
-from recollect.session import Binding
+from recollect.tasks import facts
+from recollect.tasks.names import split_of
 from recollect.types import Sampling, Task, Trajectory
 
 FAMILIES = ("arithmetic", "facts", "lists")

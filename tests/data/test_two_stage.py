@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
+from recollect.config.compose import compose
 from recollect.data.files import load_tasks
 from recollect.data.questions import questions_of
-from recollect.data.tasks import TaskStream
-from recollect.run import Run
-from recollect.train.fit import Fit
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.sources.task_stream import TaskStream
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
 
 CHUNKS = ["mira holds 2. kolu holds 7.", "savo holds 4. mira holds 5."]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.models.load import load_tokenizer
 from recollect.policies.scripted import Expert
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import Sampling, Task, Trajectory
 
 

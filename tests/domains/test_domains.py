@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.data.made_up import MADE_UP
-from recollect.data.names import names, split_of
 from recollect.domains import DOMAIN_NAMES
+from recollect.domains.families import MADE_UP
 from recollect.domains.registry import DOMAINS, expert_of
 from recollect.domains.tasks import math, mhqa, swe, tau, video
+from recollect.tasks.names import names, split_of
 from recollect.types import Task
 from tests.domains.playing import lines, play, settings
 

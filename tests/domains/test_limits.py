@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.domains.experts.computing import program
-from recollect.domains.experts.reading import GIVE_UP
+from recollect.domains.experts.texts import GIVE_UP
 from recollect.domains.registry import DOMAINS, expert_of
-from recollect.rewards.calculator import RewardCalculator
+from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.types import Action, Task
 from tests.domains.playing import play, settings
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
-from recollect.compose import compose
-from recollect.data.made_up import expert_policy, made_up
-from recollect.rollout import Collector
-from recollect.session import Binding
+from recollect.config.compose import compose
+from recollect.domains.families import expert_policy, made_up
 from recollect.types import Group, Sampling, Task
 
 SETTINGS = ["agent.agent_type=domain", "agent.reward_name=success", "data.made_up=domains", "agent.system_prompt=act"]

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.console import Console
-from recollect.eval.actors import named
-from recollect.eval.command import answer_question, run_evaluation
 from recollect.eval.items import fingerprint
-from recollect.models.runs import find_checkpoint
-from recollect.train.cast import Casting
+from recollect.models.checkpoints import find_checkpoint
+from recollect.runtime.console import Console
+from recollect.samplers.bindings import Casting
+from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
+from recollect.workflows.eval.eval_run import answer_question, run_evaluation
 from tests.policies.outside import Outside, running
 from tests.train.test_roles import answers
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from recollect.console import Console
-from recollect.eval import command
-from recollect.eval.actors import named
 from recollect.eval.items import Item, ItemLog
-from recollect.eval.place import place_name
+from recollect.eval.output_folder import place_name
 from recollect.eval.results import markdown, summary, tables
+from recollect.runtime.console import Console
+from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
+from recollect.workflows.eval import eval_run as command
 
 SETTINGS = ["evaluation.lengths=[1,2]", "evaluation.tasks=[3,2]", "trainer.device=cpu"]
 

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import app
-from recollect.compose import compose, to_yaml
-from recollect.eval.actors import named
-from recollect.eval.place import place_name
+from recollect.config.compose import compose, to_yaml
+from recollect.eval.output_folder import place_name
 from recollect.models.tiny import TINY
+from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
 
 CHAT = ["agent.agent_type=chat", "agent.reward_name=qa_em", "data.max_response_length=2", "trainer.threads=1"]

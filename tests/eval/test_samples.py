@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recollect.eval.accuracy import accuracy, wilson
 from recollect.eval.evaluate import metric_names, validation_row
-from recollect.eval.samples import at_n, best_score, majority_score, mean_score, said
+from recollect.eval.many_samples import at_n, best_score, majority_score, mean_score, said
 from recollect.types import Failure, Group, Score, Task, Trajectory
 
 Attempt = tuple[str, float] | None  # an answer and its reward, or a failure

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.console import Console
-from recollect.eval.seeds import over_seeds, run_seeds
-from recollect.train.sft.measure import per_token
+from recollect.runtime.console import Console
+from recollect.training.sft.measure import per_token
 from recollect.types import BadInput, Group, Score, Task, Trajectory
+from recollect.workflows.eval.seeds import over_seeds, run_seeds
 
 SETTINGS = ["agent.agent_type=chat", "agent.reward_name=qa_em", "data.max_response_length=4", "trainer.threads=1"]
 

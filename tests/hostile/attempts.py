@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from recollect.config import Sandbox
 from recollect.sandbox import box
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import Ran
+from recollect.sandbox.sandbox_session import Ran
 
 METHODS = ("namespaces", "bubblewrap", "unsafe")
 LIMITS = {"timeout_s": 60.0, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}

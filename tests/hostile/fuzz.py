@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import zstandard
 
-from recollect.compose import compose, to_yaml
+from recollect.config.compose import compose, to_yaml
 
 QUICK = ["agent.agent_type=chat", "data.train_batch_size=2", "trainer.total_training_steps=1", "--dry-run"]
 ROWS = [{"id": str(i), "question": f"what is {i} + {i}?", "answer": [str(2 * i)], "context": f"{i}!"} for i in range(9)]

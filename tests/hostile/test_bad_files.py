@@ -17,21 +17,21 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from recollect import amounts
-from recollect.compose import compose, read_recipe, to_yaml
-from recollect.console import Console
+from recollect.config import amounts
+from recollect.config.compose import compose, read_recipe, to_yaml
 from recollect.data.files import read_rows
-from recollect.data.yaml_files import MOST_BYTES, read_mapping
-from recollect.dry_run import dry_run
-from recollect.folders import writing
+from recollect.files.output import writing
+from recollect.files.reading import MOST_DEPTH, bounded, is_deep, parse_json, read_bytes
+from recollect.files.unpacking import Frames
+from recollect.files.yaml import MOST_BYTES, read_mapping
+from recollect.models.checkpoints import problem
 from recollect.models.load import load_config, load_tokenizer
-from recollect.models.runs import problem
-from recollect.plugins import find
-from recollect.reading import MOST_DEPTH, bounded, is_deep, parse_json, read_bytes
-from recollect.run import Run, read_trajectories, write_atomic
+from recollect.runs.directory import Run, read_trajectories, write_atomic
+from recollect.runtime.console import Console
+from recollect.runtime.plugins import find
 from recollect.trajectories.stream import Piece, records
 from recollect.types import BadInput
-from recollect.unpacking import Frames
+from recollect.workflows.dry_run.dry_run import dry_run
 from tests import commands
 
 ROW = {"question": "2 + 2?", "answer": "4", "context": "Two and two are four."}
@@ -356,9 +356,9 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
 
 def test_commands_on_a_full_disk(tmp_path: Path) -> None:
     from recollect.models.export import export_model
-    from recollect.trajectories.convert import convert
-    from recollect.trajectories.score import reward
-    from recollect.trajectories.sft_data import Choice, sft_data
+    from recollect.workflows.trajectories.convert import convert
+    from recollect.workflows.trajectories.score import reward
+    from recollect.workflows.trajectories.sft_data import Choice, sft_data
 
     rows = [
         {**RECORD, "question": f"{i} + 2?", "actions": [{"tool": "t", "input": "x" * 99, "output": "y"}]}

@@ -14,7 +14,7 @@ from recollect.config import Sandbox
 from recollect.sandbox import box
 from recollect.sandbox.inside import seccomp, usage, wire
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import SandboxError
+from recollect.sandbox.sandbox_session import SandboxError
 from recollect.types import BadInput
 from tests.hostile.attempts import has
 

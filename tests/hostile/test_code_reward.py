@@ -11,7 +11,7 @@ import pytest
 
 from recollect.config import Sandbox
 from recollect.rewards import find_reward
-from recollect.rewards.call import call
+from recollect.rewards.scoring import call
 from recollect.sandbox import shared
 from tests.rewards.attempts import attempt, task
 

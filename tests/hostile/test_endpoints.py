@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.config import Config
-from recollect.console import Console
+from recollect.config.compose import compose
 from recollect.policies.endpoint import Endpoint, EndpointError, Patience
-from recollect.policies.replies import LARGEST
-from recollect.retrieval import remote
-from recollect.rollout import Collector
-from recollect.run import Run, trajectory_rows
-from recollect.secrets import redacted, without_keys
-from recollect.session import Binding
+from recollect.policies.http_replies import LARGEST
+from recollect.retrieval import search_service as remote
+from recollect.runs.directory import Run, trajectory_rows
+from recollect.runtime.console import Console
+from recollect.runtime.secrets import redacted, without_keys
 from recollect.tools.toolbox import Toolbox
 from recollect.types import BadInput, Message, Sampling, Task, Trajectory
 from tests.commands import run as command
@@ -214,7 +214,7 @@ def test_what_others_raise_is_redacted(name: str) -> None:
 
 
 async def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> str:
-    from recollect.tools.base import ToolCall
+    from recollect.tools.tool import ToolCall
 
     async with box.open(Task("t", "q"), Trajectory("t", 0)) as opened:
         return str(await opened.call(ToolCall(name, arguments)))

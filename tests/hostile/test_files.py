@@ -9,7 +9,7 @@ import pytest
 
 from recollect.config import Sandbox
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import Ran, Session
+from recollect.sandbox.sandbox_session import Ran, Session
 
 SIZES = (
     "import hashlib, os\n"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from recollect.rewards.math import math_equal, math_reward_string_equal
+from recollect.rewards.math_answers import math_equal, math_reward_string_equal
 from recollect.rewards.text import qa_em, sub_em
 from recollect.types import Task
 

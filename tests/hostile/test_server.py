@@ -14,14 +14,14 @@ import httpx
 import pytest
 
 from recollect.chat.encoder import KEPT, Encoder
-from recollect.compose import compose
+from recollect.config.compose import compose
+from recollect.samplers.bindings import Casting
 from recollect.serve import bodies, connections
-from recollect.serve.answers import visible
 from recollect.serve.connections import affordable
 from recollect.serve.protocol import LONGEST_STOP
+from recollect.serve.responses import visible
 from recollect.serve.server import Limits, Server
-from recollect.serve.spoken import Spoken, Stop
-from recollect.train.cast import Casting
+from recollect.serve.stream_text import Spoken, Stop
 from tests.hostile.served import dial, health, is_closed, post_head, served
 from tests.serve.test_server import Running
 

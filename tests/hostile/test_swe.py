@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from recollect.config import Sandbox as SandboxConfig
-from recollect.domains.repair import fixed, kept
-from recollect.domains.sabotage import spoilt
+from recollect.domains.repair_changes import fixed, kept
+from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.swe import prepare, verify
-from recollect.domains.tally import Tally, tally
+from recollect.domains.test_counts import Tally, tally
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import Session as Sandbox
+from recollect.sandbox.sandbox_session import Session as Sandbox
 from recollect.types import Task
 
 UNITTEST, PYTEST = "python -m unittest -q", "python -m pytest -q -p no:cacheprovider"

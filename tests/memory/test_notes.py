@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory import Full, Memory
-from recollect.memory.cut import sentences
+from recollect.tools.memory import Full, Memory
+from recollect.tools.memory.cut import sentences
 
 count = lambda text: len(text.split())
 title = st.sampled_from(["a", "b", "A ", "core", "c d", ""])

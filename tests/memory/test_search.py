@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.memory import Finder
 from recollect.retrieval.bm25 import BM25, build
+from recollect.tools.memory import Finder
 
 texts = st.lists(st.text(alphabet="abc ", max_size=20), min_size=1, max_size=8)
 

@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from recollect.algos import packed
-from recollect.algos.batch import Batch
-from recollect.algos.packed import TreePlan
 from recollect.config import Optim
 from recollect.models.compiled import compile_layers
-from recollect.train import checkpoint, learner, recompute, setup
-from recollect.train.learner import Learner
-from recollect.train.setup import build, build_critic
+from recollect.packing import micro_batch as packed
+from recollect.packing.batch import Batch
+from recollect.packing.micro_batch import TreePlan
+from recollect.training import checkpoint, setup
+from recollect.training.learner import learner, recompute
+from recollect.training.learner.learner import Learner
+from recollect.training.setup import build, build_critic
 from tests.algos.test_loss_invariance import samples
 from tests.compiling import compiling_lightly
 from tests.conftest import make_pair

@@ -13,16 +13,16 @@ import torch
 import transformers
 from torch import Tensor
 
-from recollect.algos.packed import Packed, pack
-from recollect.algos.tree import build_tree
 from recollect.config import Optim, Rollout
+from recollect.engine import Loop, make_engine
+from recollect.engine.attention_check import fit_of
 from recollect.models.attention import _attention, register
-from recollect.models.plain import be_plain
-from recollect.models.small import small_configs, small_model
-from recollect.policies.engine import Loop, make_engine
-from recollect.policies.engine.fit import fit_of
-from recollect.train.forward import check_head
-from recollect.train.learner import Learner
+from recollect.models.plain_rows import be_plain
+from recollect.models.small_copy import small_configs, small_model
+from recollect.packing.micro_batch import Packed, pack
+from recollect.packing.tree import build_tree
+from recollect.training.learner.forward import check_head
+from recollect.training.learner.learner import Learner
 from recollect.types import BadInput, Completion, Sampling
 from tests.models.families import FAMILIES
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from recollect.algos import packed as packing
-from recollect.algos.packed import pack
-from recollect.algos.tree import build_tree
 from recollect.models.attention import register
 from recollect.models.native import blocks
 from recollect.models.native.modules import replace_modules
-from recollect.train import forward
+from recollect.packing import micro_batch as packing
+from recollect.packing.micro_batch import pack
+from recollect.packing.tree import build_tree
+from recollect.training.learner import forward
 
 pytestmark = pytest.mark.skipif(not blocks.able(torch.empty(0)), reason="there is no compiler here")
 SIZES: dict[str, Any] = {

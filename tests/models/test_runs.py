@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.dry_run import dry_run
+from recollect.config.compose import compose
+from recollect.models.checkpoints import find_checkpoint, pin_models, problem
 from recollect.models.load import load_config, load_model, load_tokenizer
-from recollect.models.runs import find_checkpoint, pin_models, problem
-from recollect.train.fit import Fit
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
+from recollect.workflows.dry_run.dry_run import dry_run
 
 
 def made(run: Path, model: Path, *names: str) -> Path:

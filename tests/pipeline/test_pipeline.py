@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from recollect.console import Console
-from recollect.pipeline.plan import Plan, read_plan
-from recollect.pipeline.road import travel, wanted
-from recollect.pipeline.stages import STAGES
-from recollect.rewards.calculator import calculator
+from recollect.rewards.trajectory_total import calculator
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline_plan import Plan, read_plan
+from recollect.workflows.pipeline.pipeline_stages import STAGES
 
 
 def small(tmp_path: Path, model: Path, **more: Any) -> Plan:

@@ -14,15 +14,15 @@ from torch.nn.attention import (
     restore_flash_attention_impl,
 )
 
-from recollect.algos import dense
-from recollect.algos.batch import Batch
-from recollect.algos.flash import Block
-from recollect.algos.installed import KERNELS, is_installed
-from recollect.algos.packed import pack
-from recollect.algos.tree import build_tree
+from recollect.engine import Engine
 from recollect.models.compiled import compile_layers
-from recollect.policies.engine import Engine
-from recollect.train.forward import logprobs_and_entropy
+from recollect.packing import dense_attention as dense
+from recollect.packing.batch import Batch
+from recollect.packing.flash_attention import KERNELS, is_installed
+from recollect.packing.micro_batch import pack
+from recollect.packing.tree import build_tree
+from recollect.packing.tree_attention import Block
+from recollect.training.learner.forward import logprobs_and_entropy
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, make_pair
 from tests.policies.test_engine import CASES, run
@@ -37,8 +37,8 @@ def engine(model: Any, graphs: bool, **more: Any) -> Engine:
     """An engine on the GPU, with or without CUDA graphs."""
     if not graphs:
         return Engine(model, decode=str, **more)
-    from recollect.policies.engine.cuda.engine import CudaEngine
-    from recollect.policies.engine.cuda.prepare import fuse
+    from recollect.engine.cuda.cuda_engine import CudaEngine
+    from recollect.engine.cuda.fused_projections import fuse
 
     fuse(model)
     return CudaEngine(model, decode=str, **more)
@@ -148,11 +148,11 @@ def test_long_segments_by_calls_of_their_own_equal_levels(shape: Any, cudnn: boo
     if cudnn and not dense.fast_blocks():
         pytest.skip("needs a GPU on which cuDNN is used")
     model, results = small_half(), []
-    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: False)
+    monkeypatch.setattr("recollect.packing.micro_batch.fast_blocks", lambda: False)
     plain = long_tree(*shape)
     assert not any(isinstance(part, Block) for part in plain.plan.levels)
     monkeypatch.setattr(dense, "fast_blocks", lambda: cudnn)
-    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: True)
+    monkeypatch.setattr("recollect.packing.micro_batch.fast_blocks", lambda: True)
     packed = long_tree(*shape)
     assert any(isinstance(part, Block) for part in packed.plan.levels)
     for part in (packed, plain):
@@ -168,7 +168,7 @@ def test_an_installed_kernel_is_in_place_and_gives_the_same(monkeypatch: Any) ->
     kernel = KERNELS.get(torch.cuda.get_device_capability()[0])
     if kernel is None or not is_installed(kernel.module):
         pytest.skip("no newer FlashAttention is installed")
-    monkeypatch.setattr("recollect.algos.packed.fast_blocks", lambda: False)
+    monkeypatch.setattr("recollect.packing.micro_batch.fast_blocks", lambda: False)
     model, packed, results = small_half(), long_tree(700, [300, 200, 40]), []
     for own in (False, True):
         model.zero_grad()

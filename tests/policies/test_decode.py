@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.policies.engine import Engine
+from recollect.engine import Engine
 from recollect.types import Completion, Sampling
 from tests.models.test_native import CONFIGS, make_model
 from tests.models.test_native import pytestmark as compiled

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointError, Patience
-from recollect.rollout import Collector
-from recollect.session import Binding
 from recollect.types import BadInput, Completion, Message, Sampling, Task
 from tests.policies.outside import Outside, running
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.policies.engine import Engine
-from recollect.policies.engine.schedule import LONG
+from recollect.engine import Engine
+from recollect.engine.schedule import LONG
 from recollect.types import BadInput, Completion, Sampling
 from tests.conftest import ARCHITECTURES, make_pair
 

@@ -19,18 +19,20 @@ if torch.cuda.is_available():
 os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
+from recollect.engine import batching as plain_engine
+from recollect.engine import prefix, rows
+from recollect.engine.cuda import attention_kernels as kernels
+from recollect.engine.cuda import cuda_engine
+from recollect.engine.cuda import prefill as prompts
+from recollect.engine.cuda import prefix_pieces as share
+from recollect.engine.cuda.cuda_engine import CudaEngine
+from recollect.engine.cuda.device_rows import NUMBERS, DeviceRows
+from recollect.engine.cuda.sampling_kernels import SHIFT
+from recollect.engine.request import Request
+from recollect.engine.row_state import RowState
+from recollect.engine.rows import Cache
 from recollect.models.attention import using
 from recollect.models.compiled import compile_layers
-from recollect.policies.engine import engine as plain_engine
-from recollect.policies.engine import prefix, rows
-from recollect.policies.engine.cuda import engine as cuda_engine
-from recollect.policies.engine.cuda import kernels, prompts, share
-from recollect.policies.engine.cuda.draw import SHIFT
-from recollect.policies.engine.cuda.engine import CudaEngine
-from recollect.policies.engine.cuda.rows import NUMBERS, DeviceRows
-from recollect.policies.engine.request import Request
-from recollect.policies.engine.rows import Cache
-from recollect.policies.engine.state import RowState
 from recollect.types import Completion, Sampling
 from tests.compiling import compiling_lightly
 from tests.policies.test_engine import CASES, ids, run

@@ -13,9 +13,10 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
+from recollect.engine.cuda import attention_kernels as kernels
+from recollect.engine.cuda import prefix_pieces as share
+from recollect.engine.cuda.attention_kernels import Prefixes, Together, decode
 from recollect.models.attention import Scoring
-from recollect.policies.engine.cuda import kernels, share
-from recollect.policies.engine.cuda.kernels import Prefixes, Together, decode
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LAYERS, LAYER, KV, GROUP, DIM, CAPACITY = 2, 1, 2, 3, 24, 256

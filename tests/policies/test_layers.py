@@ -12,11 +12,11 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
+from recollect.engine.cuda import layers
+from recollect.engine.cuda.elementwise import store
+from recollect.engine.cuda.fused_projections import fuse
+from recollect.engine.cuda.matmuls import Norm, Tile, add, begin
 from recollect.models.attention import Asked, register, using
-from recollect.policies.engine.cuda import layers
-from recollect.policies.engine.cuda.between import store
-from recollect.policies.engine.cuda.prepare import fuse
-from recollect.policies.engine.cuda.products import Norm, Tile, add, begin
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WIDE = {

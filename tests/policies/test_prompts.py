@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from recollect.engine import Engine
+from recollect.engine import batching as plain_engine
+from recollect.engine.batching import Reading
+from recollect.engine.cuda import prefill as prompts
+from recollect.engine.cuda.prefill import Prompts, in_groups
+from recollect.engine.prefix import Prefix
+from recollect.engine.request import Request
+from recollect.engine.rows import Cache, Stack
 from recollect.models.attention import Scoring
 from recollect.models.compiled import compile_layers
-from recollect.policies.engine import Engine
-from recollect.policies.engine import engine as plain_engine
-from recollect.policies.engine.cuda import prompts
-from recollect.policies.engine.cuda.prompts import Prompts, in_groups
-from recollect.policies.engine.engine import Reading
-from recollect.policies.engine.prefix import Prefix
-from recollect.policies.engine.request import Request
-from recollect.policies.engine.rows import Cache, Stack
 from recollect.types import Sampling
 from tests.compiling import compiling_lightly
 from tests.conftest import make_pair

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.policies.engine.rows import Fitting, slot_length
+from recollect.engine.rows import Fitting, slot_length
 
 
 @given(st.integers(1, 600), st.integers(1, 1 << 20), st.integers(0, 1 << 40), st.integers(1, 20000))

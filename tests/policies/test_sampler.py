@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.policies.engine import sampler
-from recollect.policies.engine.sampler import FEW, _draw, _draw_from_many, sample
+from recollect.engine import sampling as sampler
+from recollect.engine.sampling import FEW, _draw, _draw_from_many, sample
 
 
 def test_blocks_draw_the_same_ids() -> None:

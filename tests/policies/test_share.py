@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.policies.engine.cuda import share
-from recollect.policies.engine.cuda.share import divide, most_parts
+from recollect.engine.cuda import prefix_pieces as share
+from recollect.engine.cuda.prefix_pieces import divide, most_parts
 
 prefixes = st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 20)), min_size=1, max_size=40)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
+from recollect.engine.stops import ends
 from recollect.models.tiny import build_tokenizer
-from recollect.policies.engine.stops import ends
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.policies.engine import Engine
-from recollect.policies.engine.cuda import prompts
+from recollect.engine import Engine
+from recollect.engine.cuda import prefill as prompts
 from recollect.types import Completion, Sampling
 from tests.conftest import make_pair
 from tests.policies.test_engine import ids

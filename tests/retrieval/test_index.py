@@ -17,7 +17,7 @@ from recollect.config import Config, Search
 from recollect.retrieval import index as module
 from recollect.retrieval.corpus import PASSAGE, Passage, passages
 from recollect.retrieval.index import Index
-from recollect.retrieval.remote import KEY, results
+from recollect.retrieval.search_service import KEY, results
 from recollect.tools.search import NOTHING, google_search_maker, make_search, render, search_maker
 from recollect.types import BadInput
 from tests.data.test_files import write

@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect.compose import compose
+from recollect.agents.rollout import Collector
 from recollect.config import Search
-from recollect.console import Console
-from recollect.dry_run import dry_run
-from recollect.retrieval import dense, service
+from recollect.config.compose import compose
+from recollect.retrieval import dense
+from recollect.retrieval import embedding_service as service
 from recollect.retrieval.dense import embed, find_embedder, name_of
+from recollect.retrieval.embedding_check import asked_by
+from recollect.retrieval.embedding_service import KEY, Service, ServiceError, endpoint_of
 from recollect.retrieval.index import Index
-from recollect.retrieval.needed import asked_by
-from recollect.retrieval.service import KEY, Service, ServiceError, endpoint_of
-from recollect.rollout import Collector
+from recollect.runtime.console import Console
 from recollect.tools.search import make_search
-from recollect.train.fit import Fit
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
+from recollect.workflows.dry_run.dry_run import dry_run
 from tests.data.test_files import write
 
 ROWS = [{"title": "", "text": text} for text in ("mira holds 472", "paris is a capital", "zzz zzz zzz")]

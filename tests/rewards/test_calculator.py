@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.domains import DOMAIN_NAMES
-from recollect.rewards.calculator import RewardCalculator
 from recollect.rewards.parts import phrases_in, words_in
+from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.rewards.weights import PARTS
 from recollect.types import BadInput
 
@@ -203,7 +203,7 @@ def test_weights_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_online_reward_is_the_same() -> None:
-    from recollect.data.made_up import MADE_UP
+    from recollect.domains.families import MADE_UP
     from recollect.domains.registry import expert_of
     from recollect.rewards.online import as_record
     from tests.domains.playing import lines, play

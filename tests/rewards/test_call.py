@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.rewards import REWARDS, find_reward, marks_of, needs_answers, reward
-from recollect.rewards.call import call, call_batch, score_groups
-from recollect.rewards.names import Term, parse
+from recollect.rewards.reward_names import Term, parse
+from recollect.rewards.scoring import call, call_batch, score_groups
 from recollect.types import BadInput, Failure, Group, Score, Task, Trajectory
 from tests.rewards.attempts import attempt, task
 from tests.waiting import LONG

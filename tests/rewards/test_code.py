@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from recollect.rewards import code, find_reward
-from recollect.rewards.call import call
-from recollect.rewards.code import program
+from recollect.rewards import find_reward
+from recollect.rewards import programs as code
 from recollect.rewards.code_tests import read_tests
+from recollect.rewards.programs import program
+from recollect.rewards.scoring import call
 from recollect.types import Score
 from tests.rewards.attempts import attempt, task
 

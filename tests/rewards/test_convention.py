@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.rewards import REWARDS, find_reward, reward
-from recollect.rewards.call import call, call_batch
+from recollect.rewards.arguments import arguments, check_names
+from recollect.rewards.before_run import check_reward
 from recollect.rewards.convention import convention_of, refuse_unclear
-from recollect.rewards.given import arguments, check_names
-from recollect.rewards.start import check_reward
+from recollect.rewards.scoring import call, call_batch
 from recollect.types import Action, BadInput, Completion, Task, Trajectory, Turn
 from tests.rewards.attempts import attempt, task
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.rewards import find_reward
-from recollect.rewards.call import call
+from recollect.rewards.scoring import call
 from recollect.types import BadInput, Score, Task, Trajectory
 from tests.policies.outside import Outside, running
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.rewards import symbolic
-from recollect.rewards.math import math_equal, math_reward_string_equal
+from recollect.rewards.math_answers import math_equal, math_reward_string_equal
 from recollect.rewards.numbers import last_number, numbers, only_number
 from tests.rewards.attempts import task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.compose import compose, read_recipe
+from recollect.config.compose import compose, read_recipe
 from recollect.rewards import find_reward
 from recollect.types import Task
 

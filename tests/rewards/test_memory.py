@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.compose import compose
-from recollect.memory import Memory
-from recollect.memory.desk import Desk, state, usefulness
+from recollect.config.compose import compose
 from recollect.rewards import find_reward
-from recollect.rewards.call import call
-from recollect.tools.base import ToolCall
-from recollect.tools.memory import ANSWERING, WRITING
+from recollect.rewards.scoring import call
+from recollect.tools.memory import Memory
+from recollect.tools.memory.tools import ANSWERING, WRITING
+from recollect.tools.memory.workspace import Desk, state, usefulness
+from recollect.tools.tool import ToolCall
 from recollect.tools.toolbox import Toolbox
 from recollect.types import Completion, Task, Trajectory, Turn
 

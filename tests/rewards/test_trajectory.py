@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.rewards.calls import Call, calls_in, calls_of
-from recollect.rewards.trajectory import format_reward, length_penalty, tool_use
+from recollect.rewards.conduct import format_reward, length_penalty, tool_use
+from recollect.rewards.tool_calls import Call, calls_in, calls_of
 from recollect.types import Trajectory
 from tests.rewards.attempts import attempt
 

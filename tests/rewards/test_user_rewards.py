@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.rewards import find_reward
-from recollect.rewards.call import as_score
-from recollect.rewards.given import check_names
-from recollect.rollout import Collector
-from recollect.run import trajectory_rows
-from recollect.session import Binding
+from recollect.rewards.arguments import check_names
+from recollect.rewards.scoring import as_score
+from recollect.runs.directory import trajectory_rows
 from recollect.types import BadInput, Group, Score, Task, Trajectory
 from tests.standin import Standin, asks_once, collect, kinds
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
+from recollect.config.compose import compose
 from recollect.rewards import find_reward
+from recollect.rewards.arguments import arguments
 from recollect.rewards.convention import convention_of, described
-from recollect.rewards.given import arguments
 from recollect.types import Completion, Task, Trajectory, Turn
 
 

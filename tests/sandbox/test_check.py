@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.check import checked
 from recollect.config import Config, Sandbox
+from recollect.config.rules import checked
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.sandbox.plan import source_root
+from recollect.sandbox.contents import source_root
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import Ran
+from recollect.sandbox.sandbox_session import Ran
 from tests.sandbox.conftest import SECRET, inside, is_empty, limits
 from tests.waiting import LONG
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recollect.console import Console
-from recollect.serve.child import Served
-from recollect.serve.command import KEY, listening, serve
+from recollect.runtime.console import Console
+from recollect.samplers.child_server import Served
 from recollect.serve.server import Limits
+from recollect.serve.start import KEY, listening, serve
 from recollect.types import BadInput
 from tests.train.test_roles import fit
 
@@ -41,9 +41,7 @@ def test_a_role_is_served_while_the_run_lasts(tmp_path: Path) -> None:
 
 
 def test_the_server_ends_with_a_parent_that_is_killed() -> None:
-    code = (
-        "from recollect.serve.child import Served; import time; print(Served('tiny').url, flush=True); time.sleep(60)"
-    )
+    code = "from recollect.samplers.child_server import Served; import time; print(Served('tiny').url, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     url = parent.stdout.readline().strip()

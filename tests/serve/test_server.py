@@ -14,11 +14,11 @@ import httpx
 import openai
 import pytest
 
-from recollect.compose import compose
-from recollect.serve.command import listening
+from recollect.config.compose import compose
+from recollect.samplers.bindings import Casting
 from recollect.serve.connections import Http
 from recollect.serve.server import Limits, Server
-from recollect.train.cast import Casting
+from recollect.serve.start import listening
 from recollect.types import Sampling
 
 QUESTION = "Question: What does mira hold?\nMemory: mira holds 472\nAnswer:"

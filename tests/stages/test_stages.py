@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from recollect.cli import app
-from recollect.console import Console
-from recollect.stages.plan import bindings, read_plan
-from recollect.stages.work import run_stages
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.stages.run_stages import run_stages
+from recollect.workflows.stages.stage_plan import bindings, read_plan
 from tests.train import killing
 
 RECIPE = """

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.tools import Toolbox
-from recollect.tools.arithmetic import BadExpression, Parser, tokens
 from recollect.tools.calculator import calculate, shown
+from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
 from tests.tools.conftest import one
 
 NUMBERS = st.one_of(st.integers(0, 9999).map(str), st.decimals(0, 99, places=2).map(str))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from recollect.config import Config
-from recollect.console import Console
-from recollect.run import Run
-from recollect.train.fit import Fit
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 MINE = """
     import time

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from recollect.tools import docstring
-from recollect.tools.base import tool
-from recollect.tools.schema import BadArguments
+from recollect.tools.signature import BadArguments
+from recollect.tools.tool import tool
 from recollect.types import Task
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.run import Run
-from recollect.track import follow
+from recollect.runs.directory import Run
+from recollect.runs.trackers import follow
 from tests.track.test_worker import Heard, silent_server
 
 __all__ = ["silent_server"]

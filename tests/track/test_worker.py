@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.console import Console
-from recollect.run import Run
-from recollect.track import TRACKERS, follow, trackers_of, worker
-from recollect.track.worker import feed, label, numbers, scrub
+from recollect.runs.directory import Run
+from recollect.runs.trackers import TRACKERS, follow, trackers_of, worker
+from recollect.runs.trackers.worker import feed, label, numbers, scrub
+from recollect.runtime.console import Console
 from recollect.types import BadInput
 
 

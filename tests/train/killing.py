@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-import recollect.train.fit as fit_module
-from recollect.policies.engine.engine import Engine
-from recollect.run import Run
-from recollect.train.learner import Learner
+import recollect.training.train_run as fit_module
+from recollect.engine.batching import Engine
+from recollect.runs.directory import Run
+from recollect.training.learner.learner import Learner
 from tests.commands import CONTEXT, end, redirect
 
 KINDS = ("token", "validation token", "update", "sync", "rename", "row")

@@ -12,16 +12,16 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from recollect.algos.aggregation import AGGREGATIONS
-from recollect.algos.batch import Batch
-from recollect.algos.packed import Packed
-from recollect.compose import compose
 from recollect.config import Config, Optim
 from recollect.config import Critic as CriticConfig
+from recollect.config.compose import compose
 from recollect.models.lora import add_adapter
-from recollect.train import checkpoint
-from recollect.train.critic import Critic, ValueModel, explained_variance, value_loss
-from recollect.train.learner import Learner
-from recollect.train.setup import build, build_critic
+from recollect.packing.batch import Batch
+from recollect.packing.micro_batch import Packed
+from recollect.training import checkpoint
+from recollect.training.learner.critic import Critic, ValueModel, explained_variance, value_loss
+from recollect.training.learner.learner import Learner
+from recollect.training.setup import build, build_critic
 from recollect.types import BadInput
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, make_pair

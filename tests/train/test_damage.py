@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.locks import lock_file, lock_folder, refuse_locked
+from recollect.config.compose import compose
+from recollect.files.locks import lock_file, lock_folder, refuse_locked
 from recollect.models.load import load_model
-from recollect.run import Run
-from recollect.train import checkpoint
-from recollect.train.fit import Fit
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training import checkpoint
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
 from tests.train.test_resume import command, rows
 
@@ -30,7 +30,9 @@ from tests.train.test_resume import command, rows
 
 
 def test_a_second_process_is_refused_and_told_whose_it_is(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from recollect.locks import lock_folder as f; l = f(pathlib.Path(sys.argv[1]), 'x')"
+    code = (
+        "import sys, pathlib; from recollect.files.locks import lock_folder as f; l = f(pathlib.Path(sys.argv[1]), 'x')"
+    )
     holder = subprocess.Popen(
         [sys.executable, "-c", f"{code}; print('held', flush=True); input()", str(tmp_path)],
         stdin=subprocess.PIPE,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.algos.batch import Batch, build_batch
 from recollect.algos.control import KLControl
 from recollect.config import Algorithm
-from recollect.train.annotate import Annotations
-from recollect.train.estimate import estimate, last_tokens, token_rewards, units
+from recollect.packing.batch import Batch, build_batch
+from recollect.training.rl.annotate import Annotations
+from recollect.training.rl.estimate import estimate, last_tokens, token_rewards, units
 from recollect.types import Completion, Group, Score, Task, Trajectory, Turn
 
 

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from recollect.config import Optim
 from recollect.models.export import export_model
 from recollect.models.load import load_tokenizer
-from recollect.train import checkpoint
-from recollect.train.setup import build
+from recollect.training import checkpoint
+from recollect.training.setup import build
 from recollect.types import BadInput
 from tests import commands
 from tests.train.test_lora import config, updated

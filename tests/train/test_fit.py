@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
+from recollect.config.compose import compose
 from recollect.models.tiny import save_scratch
-from recollect.train.fit import Fit
-from recollect.train.rl import Progress
-from recollect.train.validate import judge
+from recollect.runtime.console import Console
+from recollect.training.rl.step import Progress
+from recollect.training.rl.validate import judge
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
 from tests.train.test_resume import command, rows
 
@@ -71,7 +71,9 @@ def test_the_sampler_is_the_policy_that_is_trained(
 def test_a_sampler_that_is_not_is_told(
     tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.train.setup.is_shared", lambda model, other: True)  # weights never reach the engine
+    monkeypatch.setattr(
+        "recollect.training.setup.is_shared", lambda model, other: True
+    )  # weights never reach the engine
     kinds = ["actor_rollout_ref.actor.dtype=float32", "actor_rollout_ref.rollout.dtype=bfloat16"]
     fit(tmp_path / "run", small_model, *kinds, *SFT, "sft.steps=30")
     assert capsys.readouterr().err.count("differ by") == 1

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from recollect.algos.batch import Batch
-from recollect.algos.packed import Packed
 from recollect.config import Optim
 from recollect.models.attention import register, using
-from recollect.train import forward
-from recollect.train.forward import check_head, logprobs_and_entropy, predict, statistics
-from recollect.train.learner import Learner
+from recollect.packing.batch import Batch
+from recollect.packing.micro_batch import Packed
+from recollect.training.learner import forward
+from recollect.training.learner.forward import check_head, logprobs_and_entropy, predict, statistics
+from recollect.training.learner.learner import Learner
 from recollect.types import BadInput
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import ARCHITECTURES, SHAPE, make_pair

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.train.gather import Gatherer, TooManyFailures, has_signal
+from recollect.training.rl.gather import Gatherer, TooManyFailures, has_signal
 from recollect.types import BadInput, Completion, Failure, Group, Sampling, Score, Task, Trajectory, Turn
 
 

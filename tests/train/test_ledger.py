@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.run import read_trajectories
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runs.directory import read_trajectories
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 
 def test_the_recipe_trains_and_stores_what_the_memory_did(tmp_path: Path, small_model: Path) -> None:

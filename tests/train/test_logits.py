@@ -12,8 +12,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from recollect.train import logits
-from recollect.train.forward import Prediction, in_pieces
+from recollect.training.learner import logits
+from recollect.training.learner.forward import Prediction, in_pieces
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.algos.batch import Batch
-from recollect.algos.packed import Packed
-from recollect.compose import compose
 from recollect.config import Config, Optim
+from recollect.config.compose import compose
+from recollect.engine import Engine
 from recollect.models.load import load_config, load_model, load_tokenizer
 from recollect.models.lora import adapters_off, add_adapter, copy_weights, is_adapted, plain_copy
-from recollect.policies.engine import Engine
-from recollect.train import checkpoint
-from recollect.train.forward import check_head, logprobs_and_entropy
-from recollect.train.learner import Learner, reference_of
-from recollect.train.setup import build
+from recollect.packing.batch import Batch
+from recollect.packing.micro_batch import Packed
+from recollect.training import checkpoint
+from recollect.training.learner.forward import check_head, logprobs_and_entropy
+from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.setup import build
 from recollect.types import BadInput
 from tests import commands
 from tests.algos.test_loss_invariance import samples

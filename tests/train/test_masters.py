@@ -11,14 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.algos.batch import Batch
-from recollect.compose import compose
 from recollect.config import Offload, Optim
-from recollect.models.share import is_shared, see_same, twin
-from recollect.train.learner import Learner, reference_of
-from recollect.train.recompute import layers_to_recompute
-from recollect.train.setup import build
-from recollect.train.weights import read_weights
+from recollect.config.compose import compose
+from recollect.models.shared_weights import is_shared, see_same, twin
+from recollect.packing.batch import Batch
+from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.learner.recompute import layers_to_recompute
+from recollect.training.learner.weight_files import read_weights
+from recollect.training.setup import build
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import make_pair
 

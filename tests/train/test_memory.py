@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.train.memory import host_bytes
+from recollect.training.learner.free_memory import host_bytes
 
 MEMINFO = "MemTotal:       24684100 kB\nMemFree:  19116516 kB\nMemAvailable:   1000 kB\nHugePages_Total:  0\n"
 

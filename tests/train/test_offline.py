@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.algos.batch import build_batch
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.train.annotate import annotate
-from recollect.train.fit import Fit
-from recollect.train.learner import Learner
-from recollect.train.offline import OfflineStream, compared, read_offline
+from recollect.config.compose import compose
+from recollect.packing.batch import build_batch
+from recollect.runtime.console import Console
+from recollect.training.learner.learner import Learner
+from recollect.training.rl.annotate import annotate
+from recollect.training.rl.offline import OfflineStream, compared, read_offline
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
 from tests.conftest import make_pair
 from tests.data.test_seeds import stored_run, unified
@@ -84,7 +84,7 @@ def test_a_run_learns_from_what_another_sampled(tmp_path: Path, small_model: Pat
 
 def test_ids_of_another_tokenizer_are_refused(tmp_path: Path, small_model: Path) -> None:
     run = stored_run(tmp_path / "a", {"1": [0.0, 1.0]})
-    from recollect.train.offline import check_ids
+    from recollect.training.rl.offline import check_ids
 
     stored = read_offline(compose("needle", [f"data.offline_files={run}"]), lambda text: None)
     check_ids(stored, 23)

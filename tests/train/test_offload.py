@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from recollect.algos.batch import Batch
-from recollect.algos.packed import Packed
 from recollect.config import Offload, Optim, RefOffload
-from recollect.train.budget import Budget, run_with_budget
-from recollect.train.learner import Learner, reference_of
-from recollect.train.offload import park, park_optimizer, wake, wake_optimizer
+from recollect.packing.batch import Batch
+from recollect.packing.micro_batch import Packed
+from recollect.training.learner.host_offload import park, park_optimizer, wake, wake_optimizer
+from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.learner.token_budget import Budget, run_with_budget
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import make_pair
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import from_yaml
 from recollect.config import Optim
-from recollect.train.optim import learning_rate, warmup_steps
+from recollect.config.compose import from_yaml
+from recollect.training.learner.optimizers import learning_rate, warmup_steps
 from tests.train.test_fit import fit
 from tests.train.test_resume import rows
 

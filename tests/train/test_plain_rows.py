@@ -11,15 +11,15 @@ import pytest
 import torch
 import transformers
 
-from recollect.compose import compose
 from recollect.config import Config
-from recollect.console import Console
-from recollect.dry_run import dry_run
+from recollect.config.compose import compose
 from recollect.models.load import load_tokenizer
-from recollect.models.plain import is_plain
-from recollect.train.cast import acting_roles
-from recollect.train.fit import Fit
+from recollect.models.plain_rows import is_plain
+from recollect.runtime.console import Console
+from recollect.samplers.bindings import acting_roles
+from recollect.training.train_run import Fit
 from recollect.types import BadInput, Sampling
+from recollect.workflows.dry_run.dry_run import dry_run
 from tests.models.families import FAMILIES
 from tests.train.test_resume import command, rows
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.algos.batch import Batch
-from recollect.compose import compose
 from recollect.config import Config, Optim
 from recollect.config import Critic as CriticConfig
-from recollect.console import Console
-from recollect.data.tasks import training_tasks
-from recollect.train.annotate import annotate
-from recollect.train.learner import Learner
-from recollect.train.optim import learning_rate
-from recollect.train.sft.command import supervise
-from recollect.train.update import policy_update
+from recollect.config.compose import compose
+from recollect.packing.batch import Batch
+from recollect.runtime.console import Console
+from recollect.sources.task_stream import training_tasks
+from recollect.training.learner.learner import Learner
+from recollect.training.learner.optimizers import learning_rate
+from recollect.training.rl.annotate import annotate
+from recollect.training.rl.update import policy_update
+from recollect.training.sft.sft_run import supervise
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import make_pair
 from tests.train.test_critic import critic_of, targets, value_model

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
-from recollect.algos.batch import Batch
 from recollect.config import Config, Optim
 from recollect.models.attention import register
 from recollect.models.compiled import compile_layers
-from recollect.train import learner as learning
-from recollect.train import recompute
-from recollect.train.critic import Critic
-from recollect.train.forward import statistics
-from recollect.train.learner import Learner
-from recollect.train.setup import build, build_critic
+from recollect.packing.batch import Batch
+from recollect.training.learner import learner as learning
+from recollect.training.learner import recompute
+from recollect.training.learner.critic import Critic
+from recollect.training.learner.forward import statistics
+from recollect.training.learner.learner import Learner
+from recollect.training.setup import build, build_critic
 from tests.algos.test_loss_invariance import samples
 from tests.conftest import make_pair
 from tests.train.test_critic import config, targets

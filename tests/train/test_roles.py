@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.data.needle import expert
-from recollect.dry_run import dry_run
+from recollect.config.compose import compose
 from recollect.policies.endpoint import EndpointGone
-from recollect.run import Run, read_trajectories
-from recollect.train.cast import weights_hash
-from recollect.train.fit import Fit
-from recollect.train.stored import as_trajectory
+from recollect.runs.directory import Run, read_trajectories
+from recollect.runtime.console import Console
+from recollect.samplers.bindings import weights_hash
+from recollect.tasks.needle import expert
+from recollect.training.stored_samples import as_trajectory
+from recollect.training.train_run import Fit
 from recollect.types import BadInput
+from recollect.workflows.dry_run.dry_run import dry_run
 from tests.policies.outside import Outside, running
 
 SHORT = [
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path) -> Non
 
 
 def test_the_stored_configuration_is_a_fixed_point(tmp_path: Path) -> None:
-    from recollect.compose import from_yaml, to_yaml
+    from recollect.config.compose import from_yaml, to_yaml
 
     cfg = compose(None, ["roles.qa=frozen:tiny", "actor_rollout_ref.rollout.training_stage=memory"])
     assert cfg.roles == {"memory": "trainable", "qa": "frozen:tiny"}

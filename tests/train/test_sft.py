@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import load_file
 
 from recollect.chat import Renderer
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.run import Run
-from recollect.train.learner import Learner
-from recollect.train.sft.command import settle, supervise
-from recollect.train.sft.loop import packed
-from recollect.train.sft.loss import token_losses
-from recollect.train.sft.read import Limits, read_samples
-from recollect.train.sft.stored import StoredBatches
+from recollect.config.compose import compose
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training.learner.learner import Learner
+from recollect.training.sft.batches import StoredBatches
+from recollect.training.sft.imitation_loss import token_losses
+from recollect.training.sft.sequences import Limits, read_samples
+from recollect.training.sft.sft_run import settle, supervise
+from recollect.training.sft.updates import packed
 from recollect.types import BadInput, Sample
 from tests.conftest import make_pair
 from tests.train import killing

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from recollect.compose import compose
-from recollect.data.names import split_of
+from recollect.config.compose import compose
 from recollect.models.tiny import build_tokenizer
-from recollect.train.setup import build
-from recollect.train.sft.loss import token_losses
-from recollect.train.skill import SkillBatches
+from recollect.tasks.names import split_of
+from recollect.training.setup import build
+from recollect.training.sft.imitation_loss import token_losses
+from recollect.training.sft.skill import SkillBatches
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.run import Run
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training.train_run import Fit
 
 MINUTES = {"arithmetic": 5, "react_search": 10, "code": 10}
 QUICK = [

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.train import gather
-from recollect.train.fit import Fit
+from recollect.config.compose import compose
+from recollect.runtime.console import Console
+from recollect.training.rl import gather
+from recollect.training.train_run import Fit
 from tests.metric_names import undocumented
 from tests.train.test_resume import command, rows
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from recollect.console import Console
-from recollect.trajectories.asked import Asked
-from recollect.trajectories.convert import convert
-from recollect.trajectories.generate import Request, run
-from recollect.trajectories.score import reward
-from recollect.trajectories.sft_data import Choice, preview, sft_data
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.rollout.generate import Request, run
+from recollect.workflows.rollout.tasks import Asked
+from recollect.workflows.trajectories.convert import convert
+from recollect.workflows.trajectories.score import reward
+from recollect.workflows.trajectories.sft_data import Choice, preview, sft_data
 from tests.commands import run as run_command
 
 QUIET = Console(quiet=True)
@@ -113,7 +113,7 @@ def test_several_processes_do_the_same_in_the_same_order(tmp_path: Path, monkeyp
     rows[7] = rows[2000] = {"bad": 1}
     source = lines(tmp_path / "a.jsonl", rows)
     for workers in (0, 2):
-        monkeypatch.setattr("recollect.trajectories.convert.workers_for", lambda size, n=workers: n)
+        monkeypatch.setattr("recollect.workflows.trajectories.convert.workers_for", lambda size, n=workers: n)
         assert convert([str(source)], None, tmp_path / f"{workers}.jsonl", QUIET) == 2
     assert (tmp_path / "0.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
 
@@ -190,7 +190,7 @@ def test_templates_are_filled_and_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=words):
             preview([str(source)], Choice(str(tmp_path / "again.yaml")), 1, QUIET)
         (tmp_path / "again.yaml").unlink()
-        from recollect.trajectories.sft_data import loaded
+        from recollect.workflows.trajectories.sft_data import loaded
 
         loaded.cache_clear()
 
@@ -237,7 +237,7 @@ def test_a_killed_rollout_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     request = Request(Asked("tau", made_up=5), "expert", tmp_path / "o.jsonl", n=2)
     whole = Request(Asked("tau", made_up=5), "expert", tmp_path / "whole.jsonl", n=2)
     assert run(whole, [], QUIET) == 0
-    from recollect.trajectories import generate
+    from recollect.workflows.rollout import generate
 
     add: Callable[..., None] = generate.Store.add
     seen = []
@@ -347,7 +347,7 @@ def test_rows_that_lack_something_are_refused_with_their_place(
 
 
 def test_names_of_attempts_are_kept_apart() -> None:
-    from recollect.trajectories.generate import apart
+    from recollect.workflows.rollout.generate import apart
 
     assert apart(["a", "b", "A", "a", "a.2"]) == ["a", "b", "A.2", "a.3", "a.2.2"]
     many = ["x"] * 1500

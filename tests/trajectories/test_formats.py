@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.formats.steps import called, shown
-from recollect.trajectories.keys import NotATrajectory
-from recollect.trajectories.rows import conversation
+from recollect.trajectories.row_templates import Templates, load
 from recollect.trajectories.schema import SCHEMA, problem
-from recollect.trajectories.templates import Templates, load
+from recollect.trajectories.training_rows import conversation
 from recollect.trajectories.unify import unify
 from tests.trajectories.made import anything, as_openai, as_sharegpt, texts, unified, words
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.console import Console
-from recollect.trajectories.convert import convert
+from recollect.runtime.console import Console
 from recollect.trajectories.entities import resolved
-from recollect.trajectories.keys import NotATrajectory
+from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.schema import problem
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
+from recollect.workflows.trajectories.convert import convert
 from tests.trajectories.made import anything, leaves, texts, unified, words
 
 QUIET = Console(quiet=True)

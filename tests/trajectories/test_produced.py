@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.chat.conversation import read_conversation
-from recollect.console import Console
-from recollect.trajectories.rows import conversation, tool_rows
-from recollect.trajectories.sft_data import Choice, sft_data
-from recollect.trajectories.templates import load
+from recollect.runtime.console import Console
+from recollect.trajectories.row_templates import load
+from recollect.trajectories.training_rows import conversation, tool_rows
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
+from recollect.workflows.trajectories.sft_data import Choice, sft_data
 from tests.commands import run as run_command
 from tests.trajectories.made import texts
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from recollect.compose import compose
-from recollect.console import Console
-from recollect.data.tasks import training_tasks
-from recollect.trajectories.asked import Asked
-from recollect.trajectories.generate import Request, run
+from recollect.config.compose import compose
+from recollect.runtime.console import Console
+from recollect.sources.task_stream import training_tasks
+from recollect.workflows.rollout.generate import Request, run
+from recollect.workflows.rollout.tasks import Asked
 from tests import commands
 from tests.trl.files import RL_DEFAULTS
 

@@ -11,10 +11,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from recollect.cli.app import configure
-from recollect.compose import flatten
 from recollect.config import Config
+from recollect.config.compose import flatten
+from recollect.config.translate.trl.keys import RL, SFT, Key
 from recollect.rewards import find_reward
-from recollect.trl.keys import RL, SFT, Key
 from recollect.types import BadInput
 from tests.trl.files import RL_DEFAULTS, TRL_DEFAULTS
 

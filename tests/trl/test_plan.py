@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from recollect.console import Console
-from recollect.pipeline.plan import Plan, read_plan
-from recollect.pipeline.road import travel, wanted
-from recollect.trl.docs import page
-from recollect.trl.plan import PIPELINE
+from recollect.config.translate.trl.training_config import PIPELINE
+from recollect.config.translate.trl.trl_reference import page
+from recollect.runtime.console import Console
 from recollect.types import BadInput
+from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline_plan import Plan, read_plan
 from tests.trl.files import RL_DEFAULTS, TRAINING_CONFIG, TRL_DEFAULTS
 
 

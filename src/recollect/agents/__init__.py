@@ -4,16 +4,16 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction, unwrap
 from typing import Any
 
-from recollect.agents.baselines import concat, rag
-from recollect.agents.chat import chat
-from recollect.agents.code import code
-from recollect.agents.domain import DOMAIN_AGENTS, domain
-from recollect.agents.hf import hf
-from recollect.agents.react import react
-from recollect.agents.recurrent import recurrent
-from recollect.agents.search_r1 import search_r1
-from recollect.agents.tool_memory import tool_memory
-from recollect.plugins import find
+from recollect.agents.loops.baselines import concat, rag
+from recollect.agents.loops.chat import chat
+from recollect.agents.loops.code import code
+from recollect.agents.loops.domain_agent import DOMAIN_AGENTS, domain
+from recollect.agents.loops.hf import hf
+from recollect.agents.loops.react import react
+from recollect.agents.loops.recurrent import recurrent
+from recollect.agents.loops.search_r1 import search_r1
+from recollect.agents.loops.tool_memory import tool_memory
+from recollect.runtime.plugins import find
 from recollect.types import BadInput
 
 AGENTS = {

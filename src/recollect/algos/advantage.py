@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recollect.algos.timeline import Timeline, discounted, timeline, whitened
+from recollect.algos.token_axis import Timeline, discounted, timeline, whitened
 
 Estimate = tuple[Tensor, Tensor]  # advantages, returns
 

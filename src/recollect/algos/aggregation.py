@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.tokens import ids_beside, trained
+from recollect.algos.per_token import ids_beside, trained
 
 AGGREGATIONS = (
     "token-mean",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recollect.algos.kl import low_var_kl
 from recollect.algos.loss import LIMIT
-from recollect.algos.tokens import ids_beside, rows_of, trained
+from recollect.algos.per_token import ids_beside, rows_of, trained
 
 LEVELS = ("token", "sequence")
 

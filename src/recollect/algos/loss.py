@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recollect.algos.tokens import ids_beside, rows_of, trained
+from recollect.algos.per_token import ids_beside, rows_of, trained
 
 LIMIT = 20.0  # of the logarithm of a ratio
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.chat.media import refuse_media
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
-from recollect.media import refuse_media
-from recollect.tools.base import ToolCall
+from recollect.tools.tool import ToolCall
 from recollect.types import BadInput, Message
 
 SHAREGPT_ROLES = {

@@ -50,7 +50,7 @@ def _spelt_out(words: list[str]) -> list[str]:
         return [part for word in words for part in _skipped(word)]
     if command not in ("sft", "train"):
         return words
-    from recollect.trl.read import names_of
+    from recollect.config.translate.trl.read import names_of
 
     names = names_of(command) - OPTIONS[command]
     made, rest = list[str](), iter(words)
@@ -87,7 +87,7 @@ def _handle(error: Exception) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    from recollect.secrets import redacted
+    from recollect.runtime.secrets import redacted
 
     print(f"recollect: {redacted(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(code)

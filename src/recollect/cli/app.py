@@ -63,7 +63,7 @@ def finite(option: typer.CallbackParam, value: float | None) -> float | None:
 
 def recipe_and_settings(given: list[str] | None, file: Path | None) -> tuple[str | None, list[str]]:
     """The recipe (the first word, if it is one, or a file) and the overrides."""
-    from recollect.compose import words
+    from recollect.config.compose import words
 
     settings = words(given or [])
     recipe = settings.pop(0) if settings and "=" not in settings[0] else None
@@ -91,8 +91,8 @@ def configure(
     command: str, given: list[str] | None, file: Path | None, keys: list[str] | None, tool: str | None = None
 ) -> Configured:
     """The configuration of a recipe, or of a file with TRL's keys, with options of such keys and overrides."""
-    from recollect.compose import composed, read_recipe
-    from recollect.trl.read import is_trl, options_alone, translate
+    from recollect.config.compose import composed, read_recipe
+    from recollect.config.translate.trl.read import is_trl, options_alone, translate
 
     recipe, settings = recipe_and_settings(given, file)
     options: dict[str, str] = dict(_pair(key) for key in keys or [])
@@ -114,6 +114,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def print_config(cfg: Config) -> None:
-    from recollect.compose import to_yaml
+    from recollect.config.compose import to_yaml
 
     print(to_yaml(cfg), end="")

@@ -49,9 +49,9 @@ def evaluate(
     Run the command again after an interruption and it goes on with the items that are missing.
     """
     from recollect.cli.words import plain_first
-    from recollect.compose import recipe_names
-    from recollect.console import Console
-    from recollect.eval.actors import named
+    from recollect.config.compose import recipe_names
+    from recollect.runtime.console import Console
+    from recollect.samplers.checkpoint_roles import named
 
     settings = plain_first(given or [])
     is_named = bool(settings) and "=" not in settings[0] and not (role and settings[0] in recipe_names())
@@ -66,11 +66,11 @@ def evaluate(
         raise BadInput(f"--seeds {seeds} goes with --data FILE")
     if data:
         assert checkpoint is not None
-        from recollect.eval.seeds import run_seeds
+        from recollect.workflows.eval.seeds import run_seeds
 
         result = run_seeds(checkpoint, data, seeds, settings, out, Console(quiet))
         return print(json.dumps(result)) if quiet else None
-    from recollect.eval.command import run_evaluation
+    from recollect.workflows.eval.eval_run import run_evaluation
 
     return run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
 
@@ -95,9 +95,9 @@ def ask(
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
     from recollect.cli.words import asked
-    from recollect.console import Console
-    from recollect.eval.actors import named
-    from recollect.eval.command import answer_question
+    from recollect.runtime.console import Console
+    from recollect.samplers.checkpoint_roles import named
+    from recollect.workflows.eval.eval_run import answer_question
 
     checkpoint, question, settings = asked(given, bool(role))
     answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet))
@@ -126,11 +126,11 @@ def serve(
     With the environment variable RECOLLECT_SERVE_KEY, clients must show that key.
     """
     try:
-        from recollect.serve.command import serve as answer
         from recollect.serve.server import Limits
+        from recollect.serve.start import serve as answer
     except ImportError as error:
         raise BadInput(f"serving needs the package {error.name}: pip install 'recollect[serve]'") from None
-    from recollect.console import Console
+    from recollect.runtime.console import Console
 
     limits = Limits(max_tokens, max_body, concurrency, connections)
     answer(checkpoint, host, port, list(settings or []), limits, child, Console(quiet))
@@ -147,7 +147,7 @@ def export(
     \b
     recollect export runs/recollect/needle --out model --dtype bfloat16
     """
+    from recollect.models.checkpoints import find_checkpoint
     from recollect.models.export import export_model
-    from recollect.models.runs import find_checkpoint
 
     print(export_model(find_checkpoint(checkpoint)[0], out, dtype))

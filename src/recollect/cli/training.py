@@ -54,26 +54,26 @@ def train(
     tree = made.cfg
     if cfg:
         return print_config(tree)
-    from recollect.stages.plan import has_stages
+    from recollect.workflows.stages.stage_plan import has_stages
 
     if has_stages(made.recipe):
         return _stages(str(made.recipe), list(made.settings), dry_run, quiet)
-    from recollect.console import Console
+    from recollect.runtime.console import Console
 
     console = Console(quiet)
     for line in made.said:
         console.say(line)
     if dry_run:
-        from recollect.dry_run import dry_run as look
+        from recollect.workflows.dry_run.dry_run import dry_run as look
 
         look(tree, console)
         return None
-    from recollect.notes import notes
+    from recollect.config.startup_notes import notes
 
     for line in notes(tree):
         console.say(line)
     from recollect.eval.summary import show_report
-    from recollect.train.fit import Fit
+    from recollect.training.train_run import Fit
 
     work = Fit(tree, console)
     report = work.fit()
@@ -104,10 +104,10 @@ def stages(
 
 
 def _stages(recipe: str, settings: list[str], dry_run: bool, quiet: bool) -> None:
-    from recollect.compose import composed
-    from recollect.console import Console
-    from recollect.stages.plan import read_plan
-    from recollect.stages.work import run_stages, show_plan
+    from recollect.config.compose import composed
+    from recollect.runtime.console import Console
+    from recollect.workflows.stages.run_stages import run_stages, show_plan
+    from recollect.workflows.stages.stage_plan import read_plan
 
     plan, console = read_plan(recipe, settings), Console(quiet)
     for line in composed(recipe, settings).said:
@@ -144,8 +144,8 @@ def sft(
     made = configure("sft", overrides, config, keys, tool)
     if cfg:
         return print_config(made.cfg)
-    from recollect.console import Console
-    from recollect.train.sft.command import supervise
+    from recollect.runtime.console import Console
+    from recollect.training.sft.sft_run import supervise
 
     console = Console(quiet)
     for line in made.said:
@@ -184,8 +184,8 @@ def pipeline(
     recollect pipeline
     recollect pipeline mine.yaml --mode both --evaluate
     """
-    from recollect.console import Console
-    from recollect.pipeline.command import run_pipeline
+    from recollect.runtime.console import Console
+    from recollect.workflows.pipeline.command import run_pipeline
 
     if file is not None and config is not None:
         raise BadInput(f"the file {file} and --config {config} exclude each other")

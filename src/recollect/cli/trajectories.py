@@ -39,9 +39,9 @@ def rollout(
     recollect rollout --domain math --question "Solve the equation 2x + 5 = 13" --out math.traj.json
     recollect rollout --domain mhqa --data tasks.jsonl --policy http://localhost:8000/v1 -n 4 --out mhqa.jsonl
     """
-    from recollect.console import Console
-    from recollect.trajectories.asked import Asked
-    from recollect.trajectories.generate import Request, run
+    from recollect.runtime.console import Console
+    from recollect.workflows.rollout.generate import Request, run
+    from recollect.workflows.rollout.tasks import Asked
 
     if user is not None and domain != "tau":
         raise BadInput(f"--user {user} plays the user of tau; --domain {domain} has none")
@@ -74,8 +74,8 @@ def convert(
         return print(json.dumps(SCHEMA, indent=2))
     if not inputs or out is None:
         raise BadInput("name what to convert and --out FILE_OR_DIR")
-    from recollect.console import Console
-    from recollect.trajectories.convert import convert as convert_all
+    from recollect.runtime.console import Console
+    from recollect.workflows.trajectories.convert import convert as convert_all
 
     if convert_all(inputs, domain, out, Console(quiet), overwrite):
         raise typer.Exit(1)
@@ -111,9 +111,9 @@ def reward(
         raise BadInput("name the trajectories to score")
     if min_reward is not None and output is None:
         raise BadInput(f"--min-reward {min_reward:g} chooses what --output lists: give --output FILE too")
-    from recollect.console import Console
-    from recollect.trajectories.score import reward as score
-    from recollect.trajectories.score import show_statistics
+    from recollect.runtime.console import Console
+    from recollect.workflows.trajectories.score import reward as score
+    from recollect.workflows.trajectories.score import show_statistics
 
     console = Console(quiet)
     analysis, problems = score(given, console, output, domain, weights, min_reward, overwrite)
@@ -150,8 +150,8 @@ def sft_data(
     recollect sft-data "data/unified/*/*.json" --min-reward 0.5 --out data/sft
     recollect sft data.train_files=data/sft/conversations/train.jsonl
     """
-    from recollect.console import Console
-    from recollect.trajectories import sft_data as rows
+    from recollect.runtime.console import Console
+    from recollect.workflows.trajectories import sft_data as rows
 
     given = [*(inputs or []), *([unified_glob] if unified_glob else [])]
     if preview < 0:

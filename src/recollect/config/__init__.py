@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.agent import Agent, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
-from recollect.config.algorithm import Algorithm, FilterGroups, KLControl
-from recollect.config.data import Data, Ledger, Needle
-from recollect.config.memory import Rag, ToolMemory
-from recollect.config.policy import (
+from recollect.config.schema.agent import Agent, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
+from recollect.config.schema.algorithm import Algorithm, FilterGroups, KLControl
+from recollect.config.schema.data import Data, Ledger, Needle
+from recollect.config.schema.memory import Rag, ToolMemory
+from recollect.config.schema.policy import (
     Actor,
     ActorRolloutRef,
     Critic,
@@ -26,7 +26,7 @@ from recollect.config.policy import (
     Rollout,
     ValSampling,
 )
-from recollect.config.trainer import SFT, Evaluation, Trainer
+from recollect.config.schema.trainer import SFT, Evaluation, Trainer
 
 __all__ = [
     "SFT",

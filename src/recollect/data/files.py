@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.chat.media import refuse_media
 from recollect.config import Config
 from recollect.data.columns import accepted_answers, prompt_names, question_hint, question_of
-from recollect.data.given import SECTIONS, checked_texts, sections_given
 from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, with_questions
-from recollect.media import refuse_media
-from recollect.reading import MB, lines, open_file, parse_json, read_json, refuse_odd
+from recollect.data.sections import SECTIONS, checked_texts, sections_given
+from recollect.files.reading import MB, lines, open_file, parse_json, read_json, refuse_odd
 from recollect.rewards import needs_answers
-from recollect.rewards.names import scores_one_answer
+from recollect.rewards.reward_names import scores_one_answer
 from recollect.types import BadInput, Task
 
 MOST_CELL = 64 * MB  # characters of a value in a table

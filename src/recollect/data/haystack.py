@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.data.convert import new_file, write_rows
+from recollect.data.datasets import new_file, write_rows
 from recollect.data.files import expand, read_rows
 from recollect.data.hotpotqa import hotpotqa_row
 from recollect.data.paragraphs import TEXTS, document_text, write_paragraphs

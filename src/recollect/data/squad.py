@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.data.convert import new_file, write_rows
+from recollect.data.datasets import new_file, write_rows
 from recollect.data.files import expand
 from recollect.data.paragraphs import document_text
-from recollect.reading import read_json
+from recollect.files.reading import read_json
 from recollect.types import BadInput
 
 NO_ANSWER = "questions without an answer"

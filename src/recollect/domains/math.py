@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, finalize, reason
+from recollect.domains.domain import SYNTAX, Domain, finalize, reason
 from recollect.domains.experts import math_expert
 from recollect.domains.verify import equal
-from recollect.tools.base import Tool, renamed
 from recollect.tools.python import python_executor
+from recollect.tools.tool import Tool, renamed
 
 PROMPT = f"""Solve a problem of mathematics. {SYNTAX}
 First reason about what has to be computed, then compute it with python, then finalize with the number or expression \

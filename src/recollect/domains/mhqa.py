@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, Provision, decompose, finalize, reason
+from recollect.domains.built_in_world import with_passages
+from recollect.domains.domain import SYNTAX, Domain, Provision, decompose, finalize, reason
 from recollect.domains.experts import mhqa_expert
 from recollect.domains.passages import search
 from recollect.domains.verify import said
-from recollect.domains.world import with_passages
-from recollect.tools.base import Tool
+from recollect.tools.tool import Tool
 from recollect.types import Task
 
 PROMPT = f"""Answer a question whose answer needs several facts. {SYNTAX}

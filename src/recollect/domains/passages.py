@@ -10,8 +10,8 @@ from functools import lru_cache
 from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.retrieval.bm25 import K1, B, words_of
-from recollect.tools.base import tool
 from recollect.tools.search import NOTHING
+from recollect.tools.tool import tool
 from recollect.types import Task
 
 MOST = 20

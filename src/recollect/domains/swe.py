@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, Provision, finalize, reason
+from recollect.domains.built_in_world import with_empty_folder
+from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.experts import swe_expert
 from recollect.domains.experts.swe import TEST
-from recollect.domains.repair import MOST_BYTES, SKIPPED, changed, fixed, repaired
-from recollect.domains.sabotage import spoilt
-from recollect.domains.tally import tally
-from recollect.domains.world import with_empty_folder
-from recollect.sandbox.session import Ran
-from recollect.sandbox.session import Session as Sandbox
-from recollect.tools.base import Tool
+from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
+from recollect.domains.spoilt_tests import spoilt
+from recollect.domains.test_counts import tally
+from recollect.sandbox.sandbox_session import Ran
+from recollect.sandbox.sandbox_session import Session as Sandbox
+from recollect.tools.tool import Tool
 from recollect.types import BadInput, Task
 
 if TYPE_CHECKING:
-    from recollect.session import Session
+    from recollect.agents.session import Session
 
 PROMPT = f"""Repair a program. You work in a copy of its repository. {SYNTAX}
 Run the tests, read the code, edit it, and run the tests again. When they pass, finalize. Only changes of the sources \

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Config
-from recollect.domains.base import SYNTAX, Domain, Provision, finalize, reason
+from recollect.domains.built_in_world import with_records
+from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.experts import tau_expert
 from recollect.domains.verify import says
-from recollect.domains.world import with_records
 from recollect.retrieval.bm25 import words_of
-from recollect.tools.base import Tool, tool
+from recollect.tools.tool import Tool, tool
 from recollect.types import Message, Task, Trajectory
 
 if TYPE_CHECKING:
-    from recollect.session import Session
+    from recollect.agents.session import Session
 
 PROMPT = f"""You serve the customers of a company. Do what the user asks as far as the policy allows it, and no more. \
 {SYNTAX}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recollect.rewards.math import math_reward_string_equal
+from recollect.rewards.math_answers import math_reward_string_equal
 from recollect.rewards.text import qa_em, sub_em
 from recollect.types import Task
 
 if TYPE_CHECKING:
-    from recollect.session import Session
+    from recollect.agents.session import Session
 
 
 def says(task: Task, answer: str) -> bool | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from recollect.config import Config
 from recollect.data.documents import pieces
-from recollect.domains.base import SYNTAX, Domain, finalize, reason
 from recollect.domains.captions import captions_of
+from recollect.domains.domain import SYNTAX, Domain, finalize, reason
 from recollect.domains.experts import video_expert
 from recollect.domains.verify import said
-from recollect.tools.base import Tool, tool
+from recollect.tools.tool import Tool, tool
 from recollect.types import Task
 
 PROMPT = f"""Answer a question about a video. You know it by its captions, each with the time at which it begins. \

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from recollect.compose import to_yaml
 from recollect.config import Config
+from recollect.config.compose import to_yaml
 from recollect.data.files import expand
 
 PACKAGES = ("recollect", "torch", "transformers", "tokenizers", "numpy", "peft")

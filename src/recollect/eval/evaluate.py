@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from recollect.agents.rollout import Collector
 from recollect.config import Config
-from recollect.data.made_up import made_up
-from recollect.data.tasks import held_out
+from recollect.config.aliases import sampling_seed
+from recollect.domains.families import made_up
 from recollect.eval.accuracy import Accuracy, accuracy
-from recollect.eval.samples import SCORES, at_n
-from recollect.resolve import sampling_seed
-from recollect.rollout import Collector
+from recollect.eval.many_samples import SCORES, at_n
+from recollect.sources.task_stream import held_out
 from recollect.types import Group, Sampling, Task
 
 

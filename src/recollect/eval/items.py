@@ -13,14 +13,14 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from recollect.compose import flatten
 from recollect.config import Config
+from recollect.config.compose import flatten
 from recollect.data.questions import questions_of
 from recollect.eval.card import file_hash
 from recollect.eval.length import length_of
-from recollect.folders import writing
+from recollect.files.output import writing
 from recollect.retrieval.corpus import fingerprint as corpus_state
-from recollect.rewards.memory import part_of
+from recollect.rewards.memory_qa import part_of
 from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
 from recollect.types import Task, Trajectory
 

@@ -8,7 +8,7 @@ from typing import Any
 from recollect.eval.accuracy import Accuracy, of_scores
 from recollect.eval.items import METRICS, Item
 from recollect.eval.length import by_length
-from recollect.eval.samples import said
+from recollect.eval.many_samples import said
 
 Tries = list[Item]  # the attempts at one task
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-from recollect.console import Console
-from recollect.eval.report import sampled_reward
-from recollect.run import Run
+from recollect.eval.run_report import sampled_reward
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
 
 
 def show_report(report: dict[str, Any], run: Run, console: Console) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recollect.folders import refuse_unwritable, unwritten
+from recollect.files.output import refuse_unwritable, unwritten
 from recollect.models.load import load_model, load_tokenizer
 from recollect.models.lora import adapter_base
-from recollect.run import remove_tree
+from recollect.runs.directory import remove_tree
 from recollect.types import BadInput
 
 

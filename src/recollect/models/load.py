@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat import use_template
+from recollect.files.reading import read_json
+from recollect.models.checkpoints import EMBEDDED, find_checkpoint
 from recollect.models.checksums import verify_checksums
-from recollect.models.kinds import refuse_other_kinds
+from recollect.models.kind_check import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
-from recollect.models.plausible import refuse_implausible
-from recollect.models.runs import EMBEDDED, find_checkpoint
+from recollect.models.size_check import refuse_implausible
 from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
-from recollect.reading import read_json
 from recollect.types import BadInput
 
 NAME = "recollect"  # of our attention (models/attention.py)
@@ -117,7 +117,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None
     from transformers import AutoModelForCausalLM
 
     from recollect.models.attention import register
-    from recollect.models.complete import check_complete, check_finite
+    from recollect.models.weights_check import check_complete, check_finite
 
     register()
     path = find_checkpoint(path)[0]

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.models.complete import check_finite
-from recollect.reading import read_json
+from recollect.files.reading import read_json
+from recollect.models.weights_check import check_finite
 from recollect.types import BadInput
 
 ADAPTER = "default"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.data.names import SYLLABLES
-from recollect.folders import refuse_unwritable, writing
+from recollect.files.output import refuse_unwritable, writing
+from recollect.tasks.names import SYLLABLES
 from recollect.types import BadInput
 
 TINY = Path(__file__).parent / "tiny"

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from recollect.chat.schemas import Schema
-from recollect.offload import LoopThread
-from recollect.policies.messages import completion_of, request_body
-from recollect.policies.replies import Reply, TooLarge, fetch
-from recollect.secrets import key_of, redacted
+from recollect.policies.http_replies import Reply, TooLarge, fetch
+from recollect.policies.openai_messages import completion_of, request_body
+from recollect.runtime.secrets import key_of, redacted
+from recollect.runtime.threads import LoopThread
 from recollect.types import BadInput, Completion, Group, Message, Sampling
 
 PAUSE_S = 0.25  # before the first further try; doubles with each

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.data import facts
 from recollect.data.files import expand, read_rows
-from recollect.reading import read_text
+from recollect.files.reading import read_text
+from recollect.tasks import facts
 from recollect.types import BadInput
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst")

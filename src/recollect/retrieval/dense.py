@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from recollect.plugins import find
 from recollect.retrieval.bm25 import best
-from recollect.retrieval.service import URLS, Service
+from recollect.retrieval.embedding_service import URLS, Service
+from recollect.runtime.plugins import find
 from recollect.types import BadInput
 
 Embedder = Callable[[list[str]], Any]  # texts → [texts, width] numbers

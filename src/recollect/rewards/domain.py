@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.rewards.registry import reward
+from recollect.rewards.decorator import reward
 from recollect.types import Trajectory
 
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from recollect.config import Config
+from recollect.rewards.decorator import reward
 from recollect.rewards.marked import given_answer
-from recollect.rewards.registry import reward
 from recollect.types import Message, Sampling, Task
 
 PROMPT = """Decide whether an answer to a question is right. It is right when it says the same as one of the accepted \

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.domains import DOMAIN_NAMES
-from recollect.rewards.calculator import calculator
-from recollect.rewards.registry import reward
+from recollect.rewards.decorator import reward
+from recollect.rewards.trajectory_total import calculator
 from recollect.types import BadInput, Task, Trajectory
 
 

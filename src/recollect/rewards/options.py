@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from recollect.rewards.registry import marks_of
+from recollect.rewards.decorator import marks_of
 from recollect.types import BadInput
 
 KINDS: dict[type, tuple[str, tuple[type, ...]]] = {  # of parameters: in words, and what is taken for one

@@ -7,8 +7,8 @@ import string
 from collections import Counter
 from itertools import dropwhile, takewhile
 
+from recollect.rewards.decorator import reward
 from recollect.rewards.marked import given_answer, last_boxed, without_question
-from recollect.rewards.registry import reward
 from recollect.rewards.words import ANSWERING, CHOOSING, COMMON, DENYING
 from recollect.types import Task
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recollect.data.yaml_files import read_mapping
+from recollect.files.yaml import read_mapping
 from recollect.types import BadInput
 
 PARTS = ("completion", "efficiency", "quality", "reasoning")

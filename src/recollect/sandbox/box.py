@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.config import Sandbox
+from recollect.sandbox.contents import environment, interpreter, make_plan, source_root
 from recollect.sandbox.inside.view import USER, WORKSPACE
-from recollect.sandbox.plan import environment, interpreter, make_plan, source_root
 from recollect.sandbox.scratch import Scratch
 from recollect.types import BadInput
 

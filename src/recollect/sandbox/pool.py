@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from recollect.config import Sandbox
-from recollect.offload import Slots, in_thread
+from recollect.runtime.threads import Slots, in_thread
 from recollect.sandbox.box import Box, open_box, remains
-from recollect.sandbox.session import Ran, Session
+from recollect.sandbox.sandbox_session import Ran, Session
 
 
 class Pool:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.chat import Renderer
+from recollect.chat.media import WHY, media_in
 from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
-from recollect.media import WHY, media_in
-from recollect.policies.messages import tool_calls
+from recollect.policies.openai_messages import tool_calls
 from recollect.serve.limits import Bounds
 from recollect.types import BadInput, Message, Sampling
 

@@ -17,14 +17,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from recollect.chat import Renderer
-from recollect.offload import Slots, in_thread
-from recollect.policies.engine import Loop
-from recollect.secrets import redacted
-from recollect.serve import answers
+from recollect.engine import Loop
+from recollect.runtime.secrets import redacted
+from recollect.runtime.threads import Slots, in_thread
+from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
 from recollect.serve.limits import SMALL, Bounds, Limits
 from recollect.serve.protocol import Asked, Refused, chat_request, clipped, text_request
-from recollect.serve.spoken import Spoken
+from recollect.serve.stream_text import Spoken
 from recollect.types import Completion
 
 OPEN = ("/health", "/metrics")  # need no key

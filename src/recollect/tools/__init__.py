@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from recollect.tools.answer import answer
-from recollect.tools.base import Tool, ToolCall, ToolOutcome, ToolResult, renamed, stop, tool
 from recollect.tools.bash import bash
 from recollect.tools.calculator import calculator
 from recollect.tools.context import load_context
-from recollect.tools.files import edit_file, grep, list_files, read_file, write_file
+from recollect.tools.file_tools import edit_file, grep, list_files, read_file, write_file
 from recollect.tools.python import python_executor
 from recollect.tools.search import google_search_maker, search_maker
+from recollect.tools.tool import Tool, ToolCall, ToolOutcome, ToolResult, renamed, stop, tool
 from recollect.tools.toolbox import OpenTools, Toolbox
 
 TOOLS: dict[str, Tool] = {

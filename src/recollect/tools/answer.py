@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.tools.base import ToolResult, stop, tool
+from recollect.tools.tool import ToolResult, stop, tool
 
 
 @tool

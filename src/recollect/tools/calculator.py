@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from recollect.tools.arithmetic import BadExpression, Parser, tokens
-from recollect.tools.base import ToolResult, tool
+from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
 from recollect.tools.polynomial import Polynomial, roots
+from recollect.tools.tool import ToolResult, tool
 
 MAX_EXPRESSION = 2000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from recollect.config import Config
 from recollect.data.documents import pieces
-from recollect.sandbox.session import Session
-from recollect.tools.base import ToolResult, tool
-from recollect.tools.ran import observation
+from recollect.sandbox.sandbox_session import Session
+from recollect.tools.program_output import observation
+from recollect.tools.tool import ToolResult, tool
 from recollect.types import Task
 
 NAME = "context.txt"

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from recollect.media import PARTS, WHY
-from recollect.tools.base import TIMEOUT_S, Tool, ToolResult
-from recollect.tools.schema import Signature
+from recollect.chat.media import PARTS, WHY
+from recollect.tools.signature import Signature
+from recollect.tools.tool import TIMEOUT_S, Tool, ToolResult
 from recollect.types import BadInput
 
 START_S = 60.0

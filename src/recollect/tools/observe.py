@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from recollect.media import WHY, media_in
-from recollect.tools.base import ToolResult
+from recollect.chat.media import WHY, media_in
+from recollect.tools.tool import ToolResult
 
 
 def cut(text: str, most: int, side: str = "middle") -> str:

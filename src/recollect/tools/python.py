@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from recollect.config import Config
-from recollect.sandbox.session import Session
-from recollect.tools.base import ToolResult, tool
-from recollect.tools.ran import observation
+from recollect.sandbox.sandbox_session import Session
+from recollect.tools.program_output import observation
+from recollect.tools.tool import ToolResult, tool
 
 
 @tool(timeout=None)

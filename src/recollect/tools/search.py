@@ -9,7 +9,7 @@ from recollect.config import Config, Search
 from recollect.retrieval.corpus import Passage
 from recollect.retrieval.dense import find_embedder
 from recollect.retrieval.index import METHODS, Index
-from recollect.retrieval.remote import Remote
+from recollect.retrieval.search_service import Remote
 from recollect.types import BadInput
 
 MOST = 20  # passages that a call may ask for

@@ -11,18 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.config import Config
-from recollect.memory.desk import Desk
-from recollect.offload import Slots
-from recollect.plugins import find
+from recollect.runtime.plugins import find
+from recollect.runtime.secrets import redacted
+from recollect.runtime.threads import Slots
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.session import Session
-from recollect.secrets import redacted
-from recollect.tools.base import Tool, ToolCall, ToolOutcome, ToolResult, tool
+from recollect.sandbox.sandbox_session import Session
+from recollect.tools.instances import Instance, Instances, run
 from recollect.tools.mcp import Server
+from recollect.tools.memory.workspace import Desk
 from recollect.tools.observe import as_result, cut
-from recollect.tools.schema import BadArguments
-from recollect.tools.state import Instance, Instances, run
+from recollect.tools.signature import BadArguments
+from recollect.tools.tool import Tool, ToolCall, ToolOutcome, ToolResult, tool
 from recollect.types import BadInput, Task, Trajectory
 
 MAX_MESSAGE = 1000

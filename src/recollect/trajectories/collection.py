@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.trajectories.keys import ACTIONS, QUESTION
+from recollect.trajectories.field_names import ACTIONS, QUESTION
 from recollect.trajectories.schema import Record
 
 LISTS = ("trajectories", "episodes", "rollouts", "records", "data")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.trajectories.keys import text_of
+from recollect.trajectories.field_names import text_of
 from recollect.trajectories.schema import Record
 
 ENDING = ("finalize", "answer", "finish", "submit")

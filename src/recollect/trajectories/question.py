@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from recollect.trajectories.keys import QUESTION, question_in
+from recollect.trajectories.field_names import QUESTION, question_in
 from recollect.trajectories.schema import Record
 
 AROUND = ("env", "environment", "input", "inputs", "metadata", "info")

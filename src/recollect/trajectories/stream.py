@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from recollect.reading import bounded, open_file, refuse_odd
+from recollect.files.reading import bounded, open_file, refuse_odd
 from recollect.trajectories.collection import members
 from recollect.trajectories.scan import BLOCK, MAX_RECORD, CutOff, values
 from recollect.types import BadInput
@@ -256,7 +256,7 @@ def _why(text: bytes, message: str) -> str:
 
 def _packed(piece: Piece) -> Iterator[Found]:
     """The lines, or the values, of a compressed file, as it is decompressed."""
-    from recollect.unpacking import DAMAGED, unpacked
+    from recollect.files.unpacking import DAMAGED, unpacked
 
     try:
         with open_file(Path(piece.path)) as raw:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.media import WHY, media_of
+from recollect.chat.media import WHY, media_of
 from recollect.trajectories.entities import resolved
-from recollect.trajectories.formats import actions, chat, steps, stored
-from recollect.trajectories.keys import NotATrajectory
+from recollect.trajectories.field_names import NotATrajectory
+from recollect.trajectories.formats import actions, steps, stored
+from recollect.trajectories.formats import conversations as chat
 from recollect.trajectories.lost import with_lost
 from recollect.trajectories.question import elsewhere
 from recollect.trajectories.schema import FIELDS, Record, kind, problem

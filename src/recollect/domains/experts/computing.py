@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from recollect.tools.arithmetic import BadExpression, Parser, tokens
+from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
 from recollect.tools.polynomial import Polynomial
 
 Program = tuple[str, str]  # what has to be computed, the Python that does it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from recollect.domains.experts.computing import Program, program
-from recollect.domains.experts.reading import GIVE_UP, shortened
+from recollect.domains.experts.texts import GIVE_UP, shortened
 from recollect.types import Action, Task
 
 _HOLDS = re.compile(r"(\w+) holds (\d+)\.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recollect.domains.experts.reading import (
+from recollect.domains.experts.texts import (
     GIVE_UP,
     best,
     content,

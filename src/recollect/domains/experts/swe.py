@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from recollect.domains.experts.reading import GIVE_UP
+from recollect.domains.experts.texts import GIVE_UP
 from recollect.types import Action, Task
 
 TEST = "python -m unittest -q"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from recollect.domains.experts.reading import GIVE_UP, sentences, shortened, supported
+from recollect.domains.experts.texts import GIVE_UP, sentences, shortened, supported
 from recollect.retrieval.bm25 import words_of
 from recollect.types import Action, Task
 

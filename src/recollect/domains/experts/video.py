@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recollect.domains.experts.reading import GIVE_UP, known_answer, outputs, shortened, supported
+from recollect.domains.experts.texts import GIVE_UP, known_answer, outputs, shortened, supported
 from recollect.types import Action, Task
 
 _SCENE = r"(?:(?:of|in) the (?:video|clip|film|movie|recording))?\W*"

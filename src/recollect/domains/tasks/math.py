@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from recollect.data.names import Split, names, values
-from recollect.data.needle import holds
-from recollect.domains.tasks.stream import Stream
+from recollect.tasks.family import Stream
+from recollect.tasks.names import Split, names, values
+from recollect.tasks.needle import holds
 from recollect.types import Task
 
 PEOPLE = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from recollect.data.names import Split, names, values
-from recollect.domains.tasks.stream import Stream
+from recollect.tasks.family import Stream
+from recollect.tasks.names import Split, names, values
 from recollect.types import Task
 
 SIGNS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}

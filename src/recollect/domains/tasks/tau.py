@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import random
 
-from recollect.data.names import Split, names, values
-from recollect.domains.tasks.stream import Stream
+from recollect.tasks.family import Stream
+from recollect.tasks.names import Split, names, values
 from recollect.types import Task
 
 POLICY = "cancel and change only what is open, for its owner."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from recollect.data.names import Split, names, values
-from recollect.data.needle import holds
 from recollect.domains.captions import clock
-from recollect.domains.tasks.stream import Stream
+from recollect.tasks.family import Stream
+from recollect.tasks.names import Split, names, values
+from recollect.tasks.needle import holds
 from recollect.types import Task
 
 CAPTIONS, PEOPLE = 5, 8  # so that somebody often occurs once, sometimes twice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.trajectories.keys import (
+from recollect.trajectories.field_names import (
     ACTIONS,
     INPUT,
     OUTPUT,

@@ -12,9 +12,7 @@ from typing import Any
 
 from recollect.chat.json_calls import hermes
 from recollect.chat.text_calls import react
-from recollect.trajectories.formats import chat
-from recollect.trajectories.formats.actions import one
-from recollect.trajectories.keys import (
+from recollect.trajectories.field_names import (
     INPUT,
     OUTPUT,
     TOOL,
@@ -26,6 +24,8 @@ from recollect.trajectories.keys import (
     text_of,
     unified,
 )
+from recollect.trajectories.formats import conversations as chat
+from recollect.trajectories.formats.actions import one
 from recollect.trajectories.produced import ENDING
 from recollect.trajectories.schema import Record, kind
 

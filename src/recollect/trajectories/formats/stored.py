@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.domains import DOMAIN_NAMES
-from recollect.trajectories.keys import action, rest
+from recollect.trajectories.field_names import action, rest
 from recollect.trajectories.schema import Record
 
 

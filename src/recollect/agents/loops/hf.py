@@ -1,0 +1,25 @@
+"""Native tool calling: tools are shown and called the way the model's chat template has it."""
+
+from __future__ import annotations
+
+from recollect.agents.session import Session
+from recollect.agents.tool_loop import opened, parser_for
+from recollect.chat.templates import LISTING, LISTINGS
+from recollect.config import Config
+from recollect.types import Task
+
+
+async def hf(task: Task, session: Session, cfg: Config) -> str:
+    """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
+    bound = session.binding("agent")
+    syntax = cfg.agent.tool_parser or bound.renderer.parser
+    parse = parser_for(cfg, syntax)
+    listed = session.tools is not None and not bound.shows_tools  # a template without tools: list them ourselves
+    chat = opened(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
+    while (text := await chat.turn()) is not None:
+        calls = parse(text, chat.schemas)
+        if not calls:
+            return chat.end("no_tool_call")
+        if await chat.use(calls):
+            break
+    return chat.answer

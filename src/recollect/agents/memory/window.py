@@ -1,0 +1,44 @@
+"""How large the first prompts of the agent ``tool_memory`` can get, to be known before anything starts."""
+
+from __future__ import annotations
+
+from recollect.agents.memory.tool_prompts import MEMORY_PROMPTS, question_prompt, read_prompt, shown_state
+from recollect.agents.memory.tools_by_phase import toolbox
+from recollect.chat import Renderer
+from recollect.chat.schemas import as_text
+from recollect.config import Config
+from recollect.types import Message
+
+
+def first_prompts(cfg: Config, renderer: Renderer, question: str) -> tuple[int, int]:
+    """Tokens of the first prompt of a conversation that reads a full chunk, and of one that answers, at most."""
+    limits = cfg.memory
+    state = shown_state("", "", 9999, limits.budget, limits.budget)
+    system = MEMORY_PROMPTS[limits.style].system or cfg.agent.system_prompt or ""
+    shown = limits.core_length + limits.titles_length
+    sizes = []
+    for phase, text in (
+        ("memory", read_prompt(limits.style, "", state)),
+        ("qa", question_prompt(limits.style, question, state)),
+    ):
+        schemas = toolbox(phase, tuple(limits.search)).schemas if system else []
+        messages = [Message("system", f"{system}\n{as_text(schemas)}")] if system else []
+        sizes.append(len(renderer.prompt([*messages, Message("user", text)])) + shown)
+    return sizes[0] + limits.chunk_size, sizes[1]
+
+
+def memory_problem(cfg: Config, renderer: Renderer, window: int, question: str) -> str:
+    """What is said when a first prompt and a turn do not fit the window; empty when they do."""
+    said = cfg.agent.max_tokens_per_turn or cfg.data.max_response_length
+    room = min(window, cfg.agent.max_context_length or window)
+    if cfg.data.made_up == "ledger" and not (cfg.data.train_files or cfg.data.val_files):
+        return ""  # its books come in short chunks of their own
+    reading, answering = first_prompts(cfg, renderer, question)
+    need = max(reading, answering) + said
+    if need <= room:
+        return ""
+    return (
+        f"the model's window of {room} tokens is too small: {reading} tokens to read a chunk of memory.chunk_size="
+        f"{cfg.memory.chunk_size} (or {answering} to answer) + {said} of a turn = {need}; lower memory.chunk_size, "
+        "core_length or titles_length"
+    )

@@ -1,0 +1,73 @@
+"""What comes with the package: data, recipes, models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect.cli.app import app, model_app
+
+
+@app.command()
+def data(
+    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, or made up: needle, ledger, …")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SRC] DST [KEY=VALUE]...",
+            help="The original file or a pattern (made-up tasks have none); a new .json, .jsonl or .parquet file; "
+            "settings of made-up tasks.",
+        ),
+    ],
+    documents: Annotated[
+        list[int] | None, typer.Option(help="haystack: paragraphs of a document, 50 … 25600; several are possible.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Made-up tasks to write.")] = 1000,
+    multiple: Annotated[int, typer.Option(help="Made-up: length of held-out documents, × the training length.")] = 1,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Made-up: names and values never trained on.")] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="haystack, squad: draws distractors and places; made-up: trainer.seed."),
+    ] = None,
+    closed_book: Annotated[
+        str | None, typer.Option(metavar="URL", help="haystack: drop what this endpoint answers without the document.")
+    ] = None,
+    paragraphs: Annotated[
+        list[int] | None, typer.Option(help="squad: paragraphs of a document, the needed one among them; repeatable.")
+    ] = None,
+) -> None:
+    """Write a file of tasks: from a data set in its original form, or made up.
+
+    \b
+    recollect data gsm8k test.jsonl gsm8k_test.json
+    recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
+    recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200
+    recollect data squad train-v2.0.json squad.jsonl --paragraphs 4 --paragraphs 16
+    recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
+    """
+    from recollect.runtime.console import Console
+    from recollect.workflows.data.make_data import DataOptions, write_data
+
+    options = DataOptions(documents or [], count, multiple, held_out, seed, closed_book, paragraphs or [])
+    made, target = write_data(name, words, options, Console())
+    print(f"wrote {made} tasks to {target}")
+
+
+@model_app.command()
+def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]) -> None:
+    """Write the embedded base model and tokenizer as a plain Hugging Face folder."""
+    from recollect.models.tiny import save_tiny
+
+    save_tiny(out)
+    print(f"wrote the embedded model to {out}")
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that come with recollect."""
+    from recollect.config.compose import read_recipe, recipe_names
+
+    for name in recipe_names():
+        print(f"{name:18} {read_recipe(name).get('description', '').strip()}")

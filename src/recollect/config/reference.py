@@ -1,0 +1,126 @@
+"""The configuration reference, made from the configuration itself: ``python -m recollect.config.reference > docs/config.md``.
+
+A key's meaning is the comment after its field, so there is one place to write it. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import json
+import pkgutil
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from recollect import config
+
+HEADER = """# Configuration
+
+Every key, with its type, its default and its meaning. Defaults are those of the tree; a recipe sets its own values over
+them, and `key=value` on the command line sets yours over both. An unknown key is refused with the nearest known one.
+
+This page is generated from `src/recollect/config/`: `python -m recollect.config.reference > docs/config.md`.
+"""
+
+
+TOP = "the tree itself"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One dotted key."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """The keys that one data class holds, under the place where it sits in the tree."""
+
+    name: str
+    about: str
+    keys: list[Key]
+
+
+@cache
+def comments() -> dict[tuple[str, str], str]:
+    """(class, field) → the comment that ends the field's line."""
+    found: dict[tuple[str, str], str] = {}
+    below = [f"{config.__name__}.{module.name}" for module in pkgutil.iter_modules(config.__path__)]
+    for name in (config.__name__, *below):
+        source = inspect.getsource(import_module(name))
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
+        for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
+            for item in kind.body:
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                    found[kind.name, item.target.id] = at_line.get(item.end_lineno or item.lineno, "")
+    return found
+
+
+def sections(tree: Any = None, prefix: str = "") -> Iterator[Section]:
+    """Every section of the tree, from the top, with the defaults that hold at its place."""
+    tree = config.Config() if tree is None else tree
+    kind, meanings = type(tree), comments()
+    hints = get_type_hints(kind)
+    keys, below = [], []
+    for field in fields(tree):
+        value, name = getattr(tree, field.name), f"{prefix}{field.name}"
+        if is_dataclass(value):
+            below.append((value, f"{name}."))
+        else:
+            keys.append(Key(name, _type_name(hints[field.name]), value, meanings[kind.__name__, field.name]))
+    if keys:
+        yield Section(prefix.rstrip("."), inspect.cleandoc(kind.__doc__ or ""), keys)
+    for value, name in below:
+        yield from sections(value, name)
+
+
+def config_markdown() -> str:
+    """The whole reference as Markdown."""
+    out = [HEADER]
+    for section in sections():
+        out += [
+            f"## {section.name or TOP}",
+            "",
+            section.about,
+            "",
+            "| key | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
+        out += [
+            f"| `{k.name}` | {_cell(k.type)} | `{_default(k.default)}` | {_cell(k.meaning)} |" for k in section.keys
+        ]
+        out += [""]
+    return "\n".join(out)
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not hasattr(hint, "__args__") else str(hint)
+
+
+def _default(value: Any) -> str:
+    """A default as it is written on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str):
+        return value or "''"
+    return json.dumps(value) if isinstance(value, list) else repr(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    print(config_markdown(), end="")

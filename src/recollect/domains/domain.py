@@ -1,0 +1,87 @@
+"""What makes a domain, and the actions that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recollect.config import Config
+from recollect.tools.tool import Tool, ToolResult, stop, tool
+from recollect.types import Action, Task
+
+if TYPE_CHECKING:
+    from recollect.agents.session import Session
+
+THINKING = ("reason", "decompose", "finalize")  # actions that ask nothing of the world
+SYNTAX = """In each turn write one action as `tool: input`. The input is a text, or a JSON object where a tool takes \
+several arguments. You are then shown its result. The tools:
+{tools}
+"""
+
+
+@tool
+async def reason(thought: str) -> str:
+    """Think about what is known so far, in a sentence or two.
+
+    Args:
+        thought: What follows from it.
+    """
+    return "ok"
+
+
+@tool
+async def decompose(plan: str) -> str:
+    """Split the question into smaller ones that are answered one after another.
+
+    Args:
+        plan: The smaller questions, in order.
+    """
+    return "ok"
+
+
+@tool
+async def finalize(answer: str) -> ToolResult:
+    """Give the final answer and finish.
+
+    Args:
+        answer: The final answer, as short as it can be.
+    """
+    return stop(answer)
+
+
+async def nothing_to_prepare(task: Task, session: Session) -> None:
+    """Most domains start with the question alone."""
+
+
+def as_asked(task: Task) -> str:
+    """The question as the data has it."""
+    return task.question
+
+
+def nothing_missing(task: Task, cfg: Config) -> str:
+    """A question is enough."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Provision:
+    """What the package gives a question that brings nothing of its own."""
+
+    words: str  # what it is, for messages
+    fill: Callable[[Task], Task]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One domain of tasks."""
+
+    name: str
+    prompt: str  # the system prompt, with {tools}
+    tools: Callable[[Config], list[str | Tool]]
+    verify: Callable[[Task, Session, str], Awaitable[bool | None]]  # None: there is nothing to check against
+    expert: Callable[[Task, list[Action]], str]  # the next action of a scripted agent
+    prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
+    ask: Callable[[Task], str] = as_asked  # the first message
+    missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing
+    provision: Provision | None = None  # None: a question alone is enough, or has to bring what it is about

@@ -1,0 +1,97 @@
+"""Families of made-up tasks, for runs without data files: as many tasks as wanted, each the same for ever.
+
+A family with a scripted expert can also be trained on by imitation (`sft.data=expert`), and so can one with a
+sloppy agent (`sft.data=sloppy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.domains.registry import expert_of
+from recollect.domains.tasks import math, mhqa, swe, tau, video
+from recollect.policies.scripted import Expert, Scripted
+from recollect.tasks import arithmetic, facts, ledger, lists, needle
+from recollect.tasks.family import Stream
+from recollect.types import Task, Trajectory
+
+
+def no_length(cfg: Config, multiple: int) -> int:
+    """For tasks without a document: they have no sections."""
+    return 0
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """How one family is made. Held-out tasks never occur in training."""
+
+    train: Callable[[Config, int, int], Task]  # (configuration, step, index): a training task
+    held_out: Callable[[Config, int, int], Task]  # (configuration, multiple of the training length, index)
+    expert: Callable[[str], str] | None = None  # what a perfect agent replies to the text of a prompt
+    player: Callable[[Task, Trajectory], str] | None = None  # the same from the task and what was done so far
+    sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
+    sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
+
+
+def _domain(stream: Stream) -> MadeUp:
+    return MadeUp(stream.train, stream.held_out, player=expert_of(stream.name))
+
+
+def _plain(module: ModuleType) -> MadeUp:
+    """A family whose file has everything by the usual names."""
+    return MadeUp(module.train_task, module.held_out_task, module.expert, sloppy=module.sloppy)
+
+
+MADE_UP = {
+    "needle": MadeUp(
+        needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections, sloppy=needle.sloppy
+    ),
+    "ledger": MadeUp(
+        ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
+    ),
+    **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
+    **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
+}
+
+
+def _mixed(names: Sequence[str]) -> MadeUp:
+    """Tasks of several domains in turn; the agent `domain` tells them apart by their source."""
+    pick = lambda index: MADE_UP[names[index % len(names)]]
+    experts = {name: expert_of(name) for name in names}
+    return MadeUp(
+        lambda cfg, step, index: pick(index).train(cfg, step, index),
+        lambda cfg, multiple, index: pick(index).held_out(cfg, multiple, index // len(names)),
+        player=lambda task, trajectory: experts[task.source](task, trajectory),
+    )
+
+
+MADE_UP["domains"] = _mixed(("mhqa", "video", "math"))
+
+
+def expert_policy(family: MadeUp, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:
+    """The policy that plays a family's expert, or its sloppy agent; None where it has none."""
+    if sloppy:
+        return Scripted(renderer, family.sloppy) if family.sloppy is not None else None
+    if family.player is not None:
+        return Expert(renderer, family.player)
+    return Scripted(renderer, family.expert) if family.expert is not None else None
+
+
+def made_up(cfg: Config) -> MadeUp:
+    """The family that the configuration names."""
+    return MADE_UP[cfg.data.made_up]
+
+
+def has_lengths(cfg: Config) -> bool:
+    """True when held-out tasks are made-up documents, which can be made at any length."""
+    return not (cfg.data.val_files or cfg.data.train_files) and made_up(cfg).sections(cfg, 1) > 0
+
+
+def planned_turns(cfg: Config) -> int:
+    """Turns that an evaluation by length takes: one for each section and one for the answer."""
+    plan = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
+    return sum(n * (made_up(cfg).sections(cfg, m) + 1) for m, n in plan)

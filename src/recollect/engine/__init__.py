@@ -1,0 +1,8 @@
+"""The in-process engine: continuous batching over any decoder-only transformers model."""
+
+from recollect.engine.attention_check import load_fitted
+from recollect.engine.batching import Engine
+from recollect.engine.choose import make_engine
+from recollect.engine.loop import Loop
+
+__all__ = ["Engine", "Loop", "load_fitted", "make_engine"]

@@ -1,0 +1,158 @@
+"""Prompts on a GPU: the ends of some and the beginnings of others, read in one flat batch without masks.
+
+A new token sees the new tokens before it, and what is known of its prefix. Both are calls over sequences of different
+lengths, merged by their normalisers as in `algos.flash`. Beginnings alone, none of them known, may be read under a
+captured graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.engine.prefix import Prefix
+from recollect.engine.request import Request
+from recollect.engine.rows import Cache
+from recollect.models.attention import Scoring
+from recollect.packing.tree_attention import attend_lengths, merge, takes
+
+
+def able(model: Any, dim: int) -> bool:
+    """True for a model whose attention is neither capped nor limited to a window, with heads that the kernels take."""
+    config = model.config
+    limited = getattr(config, "attn_logit_softcapping", None) or getattr(config, "sliding_window", None)
+    return not limited and takes(model.dtype, dim)
+
+
+def in_groups(joining: list[Request]) -> list[Request]:
+    """Requests in the order that `Prompts` takes: those without a prefix, then readers of the same side by side."""
+    order = {(0, 0): 0}
+    return sorted(joining, key=lambda r: order.setdefault(_group(r), len(order)))
+
+
+def _group(request: Request) -> tuple[int, int]:
+    return (id(request.prefix), request.shared) if request.shared else (0, 0)
+
+
+class Prompts:
+    """Attention of rows that join, at slots from ``first`` on, and of prefixes that are read."""
+
+    def __init__(
+        self, cache: Cache, first: int, joining: Sequence[Request], reading: Sequence[tuple[Prefix, int]]
+    ) -> None:
+        self.cache = cache
+        self.reading = sorted(reading, key=lambda r: r[0].done == 0)  # those that go on follow the rows
+        suffixes = [len(r.suffix) for r in joining]
+        lengths = np.array([*suffixes, *(count for _, count in self.reading)])
+        self.size, self.longest, self.joined = int(lengths.sum()), int(lengths.max()), len(suffixes)
+        self.ends = self._ends(lengths)
+        self.places = self._tensor(self._find_places(first, suffixes))
+        self._find_known(joining)
+
+    def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
+        """Where every token's keys and values go, as `between.store` takes it."""
+        cache, each = self.cache, [(prefix.place(), count) for prefix, count in self.reading]
+        each = [*((cache.place(first + row), count) for row, count in enumerate(suffixes)), *each]
+        step = cache.dim * cache.dtype.itemsize
+        parts = [np.tile(np.array(place)[:, None], count) for place, count in each]
+        for part in parts:
+            part[0] += step * np.arange(part.shape[1])
+        return np.concatenate(parts, 1)
+
+    def _find_known(self, joining: Sequence[Request]) -> None:
+        """Which tokens, all side by side, see how much of which prefix."""
+        self.known: list[tuple[Prefix, int]] = []
+        lengths: list[int] = []
+        self.start = 0
+        for (_, shared), some in groupby(joining, _group):
+            group = list(some)
+            tokens = sum(len(r.suffix) for r in group)
+            if not shared:
+                self.start += tokens
+                continue
+            assert group[0].prefix is not None
+            self.known.append((group[0].prefix, shared))
+            lengths.append(tokens)
+        for prefix, count in self.reading:
+            if prefix.done:
+                self.known.append((prefix, prefix.done))
+                lengths.append(count)
+        if self.known:
+            self.stop = self.start + sum(lengths)
+            spans = [span for _, span in self.known]
+            self.known_lengths = self._ends(lengths), self._ends(spans), max(lengths), max(spans)
+
+    def _ends(self, lengths: Any) -> Tensor:
+        return self._tensor(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.cache.device, non_blocking=True)
+
+    def tokens(self) -> list[np.ndarray]:
+        """What is read of prefixes; the rows' tokens come before."""
+        return [p.ids[p.done : p.done + n] for p, n in self.reading]
+
+    def positions(self) -> list[np.ndarray]:
+        """Where that is."""
+        return [np.arange(p.done, p.done + n) for p, n in self.reading]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
+        """Queries [heads, tokens, dim] → [tokens, heads, dim]; new keys and values are stored."""
+        assert scoring.window is None, "a window must be in the model's configuration"
+        assert scoring.softcap is None, "a cap must be in the model's configuration"
+        q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+        self._store(layer, k, v)
+        if last:  # nobody reads what comes of it
+            return torch.zeros_like(q)
+        out, total = attend_lengths(q, k, v, scoring.scale, self.ends, self.ends, self.longest, self.longest, True)
+        if self.known:
+            some = slice(self.start, self.stop)
+            keys = [p.keys[layer][:, :, :n].permute(2, 0, 1) for p, n in self.known]
+            values = [p.values[layer][:, :n].transpose(0, 1) for p, n in self.known]
+            one = len(keys) == 1
+            part, weight = attend_lengths(
+                q[some], keys[0] if one else torch.cat(keys), values[0] if one else torch.cat(values), scoring.scale,
+                *self.known_lengths, False,
+            )  # fmt: skip
+            merge(out[some], total[:, some], part, weight)
+        return out
+
+    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        from recollect.engine.cuda.elementwise import store
+
+        store(k, v, self.places, layer)
+
+
+TOKENS = 256  # a graph reads a multiple of so many tokens
+
+
+class Standing(Prompts):
+    """Beginnings of prompts in places that stay, for a graph: so many tokens of so many prefixes."""
+
+    def __init__(self, cache: Cache, tokens: int, prefixes: int) -> None:
+        self.cache, self.joined, self.longest = cache, 0, tokens
+        self.known = []
+        self.numbers = torch.zeros(5, tokens, dtype=torch.int64, device=cache.device)
+        self.places = self.numbers[2:]
+        self.ends = torch.zeros(prefixes + 1, dtype=torch.int32, device=cache.device)
+        self.keep = torch.zeros(0, dtype=torch.int64, device=cache.device)
+
+    @staticmethod
+    def size_of(part: Prompts) -> tuple[int, int]:
+        """How large one must be to read what ``part`` reads."""
+        return -(-part.size // TOKENS) * TOKENS, 1 << (len(part.reading) - 1).bit_length()
+
+    def fill(self, part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> None:
+        """Take in what is read next; the tokens after it belong to no prefix and go nowhere."""
+        size = part.size
+        both = torch.from_numpy(np.stack([tokens, positions])).pin_memory()
+        self.numbers[:2, :size].copy_(both, non_blocking=True)
+        self.places[:, :size].copy_(part.places)
+        self.places[0, size:].zero_()
+        self.ends[: len(part.ends)].copy_(part.ends)
+        self.ends[len(part.ends) :].fill_(size)

@@ -1,0 +1,195 @@
+"""What every engine does: requests come in, each step samples a token for every row, completions go out.
+
+It runs inside the event loop, between the agents: after each step the agents whose completions are done (on a GPU at
+most some of them) go on and may ask again, then the next step starts. So batching depends on what the agents do and not
+on timing, and a run without outside input is repeatable to the bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.agents.session import noise_seed
+from recollect.engine.noise import uniform
+from recollect.engine.request import Request
+from recollect.engine.row_state import RowState
+from recollect.engine.sampling import sample
+from recollect.types import Completion, Sampling
+
+
+@dataclass
+class EngineStats:
+    """What the engine has done since it was made."""
+
+    steps: int = 0
+    prompt_tokens: int = 0  # prompt tokens asked for
+    computed_prompt_tokens: int = 0  # prompt tokens that went through the model
+    sampled_tokens: int = 0
+    peak_rows: int = 0
+
+
+class Loop(ABC):
+    """Requests, rows and what is sampled for them; how logits are computed is an engine's own."""
+
+    held = 0  # tokens at the end of a prompt that a row's first step takes
+    told_at_once = 1 << 30  # callers that are told of their completions between two steps, or a fourth of the rows
+
+    def __init__(self, model: Any, decode: Callable[[Sequence[int]], str], max_rows: int, version: int) -> None:
+        self.model, self.decode, self.version = model.eval(), decode, version
+        self.window = int(getattr(model.config, "max_position_embeddings", 0) or 1 << 20)
+        self.device = next(model.parameters()).device
+        self.state = RowState(max_rows)
+        self.threads = 0  # CPU threads to generate with; 0: leave them as they are
+        self.stats = EngineStats()
+        self._open: dict[Request, None] = {}  # that somebody waits for, also while they are between two lists
+        self._done: list[tuple[Request, Completion]] = []  # whose callers have not been told
+        self._loop: asyncio.Task[None] | None = None
+
+    @property
+    @abstractmethod
+    def waiting(self) -> list[Request]:
+        """Requests that have no row yet."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Advance everything by one token."""
+
+    @abstractmethod
+    def _remove(self, row: int) -> None:
+        """Take a row out."""
+
+    def _keep(self, request: Request, row: int, sampled: list[int]) -> None:  # noqa: B027
+        """Keep what was computed of a finished row, if the engine can."""
+
+    # ---- what callers use ----
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, watch: Callable[[list[int]], None] | None = None
+    ) -> Completion:
+        """Sample one completion. Cancelling the caller drops the request at the next step.
+
+        ``watch`` is called with the ids sampled so far after every step.
+        """
+        prompt = np.asarray(prompt_ids, np.int64)
+        if len(prompt) == 0:
+            raise ValueError("an empty prompt cannot be completed")
+        if len(prompt) + sampling.max_tokens > self.window:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens and {sampling.max_tokens} new ones "
+                f"do not fit the model's window of {self.window}"
+            )
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        noise = noise_seed(sampling.seed, sampling.key)
+        request = Request(prompt, sampling, noise, future, watch=watch, held=self.held)
+        self.waiting.append(request)
+        self._open[request] = None
+        self.stats.prompt_tokens += len(prompt)
+        if self._loop is None or self._loop.done() or self._loop.get_loop().is_closed():
+            self._loop = asyncio.ensure_future(self._run())
+        try:
+            return await future
+        finally:
+            del self._open[request]
+
+    def new_weights(self, version: int) -> None:
+        """The model's weights have changed: forget every key and value computed with the old ones."""
+        assert not self.busy, "weights may only change while nothing is being generated"
+        self.version = version
+        self._forget()
+
+    def free(self) -> None:
+        """Give the caches' memory back until the next request."""
+        assert not self.busy, "caches can only be freed while nothing is being generated"
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what was computed, and requests that nobody awaits any more."""
+        self.waiting.clear()
+        self.state.requests.clear()
+        self._done.clear()
+
+    @property
+    def busy(self) -> bool:
+        """True while somebody waits for a completion."""
+        return any(not r.abandoned for r in self._open)
+
+    # ---- the loop ----
+
+    async def _run(self) -> None:
+        if self.threads and torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        try:
+            while True:
+                self._tell(max(self.told_at_once, len(self.state.requests) // 4))
+                await asyncio.sleep(0)  # agents whose completions are done go on and ask again
+                if self.waiting or self.state.requests:
+                    self.step()
+                elif not self._done:
+                    return
+        except Exception as error:
+            self._tell(len(self._done))
+            for request in self._open:
+                if not request.abandoned:
+                    request.future.set_exception(error)
+            self._forget()
+
+    def _tell(self, most: int) -> None:
+        """Give the oldest completions to those who wait for them."""
+        self._done = [(request, completion) for request, completion in self._done if not request.abandoned]
+        for request, completion in self._done[:most]:
+            request.future.set_result(completion)
+        del self._done[:most]
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
+
+    def _sample(self, logits: Tensor) -> None:
+        """Sample one token for every row."""
+        state = self.state
+        some = slice(len(state.requests))
+        noise = uniform(self._tensor(state.noise[some]), self._tensor(state.count[some]))
+        plain = bool((state.top_p[some] >= 1).all() and (state.top_k[some] <= 0).all())
+        ids, logprobs = sample(
+            logits,
+            self._tensor(state.temperature[some]),
+            self._tensor(state.top_p[some]),
+            self._tensor(state.top_k[some]),
+            noise,
+            plain,
+            bool((state.temperature[some] <= 0).any()),
+        )
+        chosen = ids.cpu().numpy()
+        state.append(chosen, logprobs.float().cpu().numpy())
+        self._end_rows(*state.ended(chosen))
+
+    def _end_rows(self, stopped: np.ndarray, full: np.ndarray) -> None:
+        """Finish the rows that a stop token ends, or their limit, or their text."""
+        self.stats.sampled_tokens += len(stopped)
+        for row, request in enumerate(self.state.requests):
+            if request.watch is not None:
+                request.watch(self.state.ids[row, : self.state.count[row]].tolist())
+        stopped = stopped | self.state.worded(self.decode)
+        for row in np.flatnonzero(stopped | full)[::-1].tolist():
+            self._finish(row, bool(stopped[row]))
+
+    def _finish(self, row: int, stopped: bool) -> None:
+        state = self.state
+        count = int(state.count[row])
+        ids = state.ids[row, :count].tolist()
+        logprobs = state.logprobs[row, :count].tolist()
+        request = state.requests[row]
+        if request.sampling.keep:
+            self._keep(request, row, ids)
+        self._remove(row)
+        if not request.abandoned:
+            stop: Literal["stop", "length"] = "stop" if stopped else "length"
+            done = Completion(tuple(ids), tuple(logprobs), stop, self.version, self.decode(ids))
+            self._done.append((request, done))

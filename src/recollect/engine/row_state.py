@@ -1,0 +1,92 @@
+"""What is known of every row, as arrays, so that a step's bookkeeping is a few vector operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from recollect.engine.request import Request
+from recollect.engine.stops import ends
+
+STOPS = 8  # stop ids of a row, at first
+_FIELDS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "noise",
+    "count",
+    "limit",
+    "owned",
+    "shared",
+    "stops",
+    "textual",
+    "ids",
+    "logprobs",
+)
+
+
+class RowState:
+    """Arrays over rows; the first ``len(requests)`` of them are in use."""
+
+    def __init__(self, rows: int) -> None:
+        self.requests: list[Request] = []
+        self.temperature = np.zeros(rows, np.float32)
+        self.top_p = np.ones(rows, np.float64)
+        self.top_k = np.zeros(rows, np.int64)
+        self.noise = np.zeros(rows, np.int64)
+        self.count = np.zeros(rows, np.int64)  # tokens sampled
+        self.limit = np.zeros(rows, np.int64)
+        self.owned = np.zeros(rows, np.int64)  # own tokens with keys and values in the cache
+        self.shared = np.zeros(rows, np.int64)
+        self.stops = np.full((rows, STOPS), -1, np.int64)
+        self.textual = np.zeros(rows, bool)  # has stop strings
+        self.ids = np.zeros((rows, 64), np.int64)  # sampled
+        self.logprobs = np.zeros((rows, 64), np.float32)
+
+    def add(self, request: Request) -> None:
+        """A row for a request whose prompt has been read."""
+        i, s = len(self.requests), request.sampling
+        self.requests.append(request)
+        self.temperature[i], self.top_p[i], self.top_k[i] = s.temperature, s.top_p, s.top_k
+        self.noise[i], self.count[i], self.limit[i] = request.noise, 0, s.max_tokens
+        self.owned[i], self.shared[i] = len(request.suffix), request.shared
+        while len(s.stop_ids) > self.stops.shape[1]:
+            self.stops = np.concatenate([self.stops, np.full_like(self.stops, -1)], 1)
+        self.stops[i] = -1
+        self.stops[i, : len(s.stop_ids)] = s.stop_ids
+        self.textual[i] = bool(s.stop)
+
+    def append(self, ids: np.ndarray, logprobs: np.ndarray) -> None:
+        """One more sampled token for every row."""
+        n = len(self.requests)
+        if int(self.count[:n].max()) == self.ids.shape[1]:
+            self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)], 1)
+            self.logprobs = np.concatenate([self.logprobs, np.zeros_like(self.logprobs)], 1)
+        rows = np.arange(n)
+        self.ids[rows, self.count[:n]] = ids
+        self.logprobs[rows, self.count[:n]] = logprobs
+        self.count[:n] += 1
+
+    def ended(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows these tokens stop, and which are at their limit."""
+        n = len(self.requests)
+        return (self.stops[:n] == ids[:, None]).any(1), self.count[:n] >= self.limit[:n]
+
+    def worded(self, decode: Callable[[Sequence[int]], str]) -> np.ndarray:
+        """Which rows end with one of their stop strings."""
+        found = np.zeros(len(self.requests), bool)
+        for i in np.flatnonzero(self.textual[: len(self.requests)]):
+            found[i] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
+        return found
+
+    def remove(self, row: int) -> Request:
+        """Take a row out; the last row takes its place."""
+        request, last = self.requests[row], len(self.requests) - 1
+        if row != last:
+            for name in _FIELDS:
+                array = getattr(self, name)
+                array[row] = array[last]
+            self.requests[row] = self.requests[last]
+        self.requests.pop()
+        return request

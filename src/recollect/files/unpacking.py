@@ -1,0 +1,67 @@
+"""Compressed files, read as they are unpacked: bounded lines, and a file that is cut or damaged says so."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import zstandard
+
+from recollect.files.reading import MB, bounded
+from recollect.types import BadInput
+
+WINDOW = 128 * MB  # the most that unpacking may hold at once; a file that asks for more is refused
+PACKED = 1 << 8  # bytes unpacked at a time: a block of 4 bytes may stand for 128 kB
+DAMAGED = (zstandard.ZstdError, EOFError, gzip.BadGzipFile, zlib.error)
+
+
+class Frames(io.RawIOBase):
+    """The bytes behind a zstd file of one or more frames. One that ends inside of a frame raises EOFError."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.raw, self.left = raw, b""
+        self.frame: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.left:
+            packed = self.raw.read(PACKED)
+            if not packed:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle")
+                return 0
+            self.left = self._unpacked(packed)
+        count = min(len(buffer), len(self.left))
+        buffer[:count], self.left = self.left[:count], self.left[count:]
+        return count
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        found = []
+        while packed:
+            if self.frame is None:
+                self.frame = zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
+            found.append(self.frame.decompress(packed))
+            packed = self.frame.unused_data if self.frame.eof else b""
+            if self.frame.eof:
+                self.frame = None
+        return b"".join(found)
+
+
+def unpacked(raw: BinaryIO, name: str) -> BinaryIO:
+    """What a .zst or a .gz file holds; reading raises one of ``DAMAGED``."""
+    stream: Any = Frames(raw) if name.endswith(".zst") else gzip.GzipFile(fileobj=raw)
+    return io.BufferedReader(stream)
+
+
+def unpacked_lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
+    """The lines of a compressed file."""
+    try:
+        yield from bounded(unpacked(raw, path.name), str(path))
+    except DAMAGED as error:
+        raise BadInput(f"{path} is damaged: {error}") from None

@@ -1,0 +1,42 @@
+"""Before anything is attempted: whether the rewards fit the tasks, and how those of the user's own were understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from recollect.config import Config
+from recollect.data.questions import questions_of
+from recollect.rewards.arguments import check_names
+from recollect.rewards.convention import described
+from recollect.rewards.decorator import REWARDS, is_ours
+from recollect.rewards.reward_names import KEY, find_reward, parse
+from recollect.runtime.plugins import find
+from recollect.types import Task
+
+SCORES = "memory.scores"
+
+
+def check_reward(cfg: Config, tasks: Sequence[Task], say: Callable[[str], None]) -> None:
+    """Refuse rewards that do not fit the tasks; say which convention each of the user's own follows."""
+    check_names(find_reward(cfg.agent.reward_name, cfg), tasks)
+    asked = [question.task(task) for task in tasks for question in questions_of(task)]
+    for name in _scores(cfg):
+        check_names(find_reward(name, cfg), asked, SCORES)
+    for key, name in _named(cfg):
+        function = find(name, REWARDS, key)
+        if not is_ours(function):
+            say(f"{key}={name} {described(function)}")
+
+
+def _scores(cfg: Config) -> list[str]:
+    """The rewards that score single answers inside memory_qa, if that is used."""
+    used = "memory_qa" in [term.name for term in parse(cfg.agent.reward_name)]
+    return list(dict.fromkeys(name.partition("@")[0] for name in cfg.memory.scores)) if used else []
+
+
+def _named(cfg: Config) -> Iterator[tuple[str, str]]:
+    for term in parse(cfg.agent.reward_name):
+        yield KEY, term.name
+    for name in _scores(cfg):
+        for term in parse(name):
+            yield SCORES, term.name

@@ -1,0 +1,70 @@
+"""Who plays which role in `eval` and `ask`: one checkpoint, or a folder or an address for each role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.agents.roles import roles_of
+from recollect.config import Config
+from recollect.config.compose import compose, stored_tree
+from recollect.models.checkpoints import find_checkpoint
+from recollect.samplers.bindings import URLS, Cast, acting_roles
+from recollect.types import BadInput
+
+
+def config_of(run: Path | None, settings: list[str]) -> Config:
+    """The run's own configuration, or the default recipe's, with overrides."""
+    if run is None:
+        recipe = settings.pop(0) if settings and "=" not in settings[0] else None
+        return compose(recipe, settings)
+    return compose(None, settings, base=stored_tree(run), where=str(run / "config.yaml"))
+
+
+@dataclass
+class Named:
+    """What the command line names: a checkpoint for every role, and models of single roles."""
+
+    path: str | None  # the checkpoint's folder
+    run: Path | None  # the run that it belongs to
+    roles: dict[str, str]  # folders and addresses
+    cfg: Config
+
+    @property
+    def players(self) -> dict[str, str]:
+        """Who plays what; under ``*`` who plays every role that is given to nobody else."""
+        return {**({"*": self.path} if self.path else {}), **self.roles}
+
+    def cast(self, longest_question: str) -> Cast:
+        """Those who play, ready."""
+        known, kind = roles_of(self.cfg), self.cfg.agent.agent_type
+        for role in self.roles:
+            if known is not None and role not in known:
+                raise BadInput(f"--role {role}: the agent {kind} has no such role; it has {', '.join(known)}")
+        missing = [role for role in known or () if role not in self.roles]
+        if self.path is None and missing:
+            raise BadInput(f"who plays {missing[0]}? Name a checkpoint, or --role {missing[0]}=DIR_OR_URL")
+        return acting_roles(self.cfg, self.path, self.roles, longest_question)
+
+
+def named(checkpoint: str | None, given: Sequence[str], settings: list[str]) -> Named:
+    """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one."""
+    places = role_settings(given)
+    found = {role: find_checkpoint(where) for role, where in places.items() if not where.startswith(URLS)}
+    path, run = find_checkpoint(checkpoint) if checkpoint is not None else (None, None)
+    origin = run if checkpoint is not None else next((r for _, r in found.values() if r is not None), None)
+    cfg = config_of(origin, settings)
+    cfg.roles = {}  # those of the training are another matter
+    return Named(path, run, {role: found[role][0] if role in found else where for role, where in places.items()}, cfg)
+
+
+def role_settings(given: Sequence[str]) -> Mapping[str, str]:
+    """`NAME=DIR_OR_URL` of each --role."""
+    found = {}
+    for text in given:
+        role, _, where = text.partition("=")
+        if not role or not where:
+            raise BadInput(f"--role {text} is not NAME=DIR_OR_URL, for example qa=http://localhost:8000/v1")
+        found[role] = where
+    return found

@@ -1,0 +1,39 @@
+"""Ctrl-C or SIGTERM once: finish what is under way, save, stop. Twice: stop now."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from recollect.runtime.console import Console
+
+
+class Interrupted(Exception):
+    """The user asked to stop; everything is saved, unless the message says otherwise."""
+
+
+class Asked:
+    """Whether the user has asked to stop."""
+
+    def __init__(self) -> None:
+        self.stop = False
+
+
+@contextmanager
+def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
+    """While this is open, the first Ctrl-C or SIGTERM (which cluster managers send) only sets ``asked.stop``."""
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.stop:
+            raise KeyboardInterrupt
+        asked.stop = True
+        console.warn(f"stopping after this {unit} (Ctrl-C again to stop now)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

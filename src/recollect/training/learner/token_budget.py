@@ -1,0 +1,50 @@
+"""How many tokens fit into a micro-batch: found out where it must be, by halving after the GPU ran out of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from recollect.packing.micro_batch import Packed
+
+T = TypeVar("T")
+FLOOR = 256  # tokens; with less than this per micro-batch the memory is not lost to activations
+
+
+@dataclass
+class Budget:
+    """A token budget that shrinks when it has to, and stays so."""
+
+    tokens: int
+    warn: Callable[[str], None] = lambda message: None
+    floor: int = FLOOR
+
+
+def run_with_budget(
+    make_packs: Callable[[int], list[Packed]],
+    budget: Budget,
+    work: Callable[[list[Packed]], T],
+    reset: Callable[[], Any] = lambda: None,
+) -> T:
+    """``work(make_packs(tokens))``; when the GPU's memory runs out, the same again with half of what was tried.
+
+    ``reset`` drops what a broken try has left behind, such as part of a gradient. ``work`` starts from the beginning
+    each time, so what it adds up has to be made inside it. Losses do not depend on how a batch is cut.
+    """
+    while True:
+        packs = make_packs(budget.tokens)
+        try:
+            return work(packs)
+        except torch.OutOfMemoryError:
+            smaller = min(budget.tokens, max(len(p.tokens) for p in packs)) // 2
+            if smaller < budget.floor:
+                raise
+        del packs
+        reset()  # outside the handler, whose traceback keeps the tensors of the failed try alive
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        budget.tokens = smaller
+        budget.warn(f"the GPU's memory ran out; going on with at most {smaller} tokens per micro-batch")

@@ -1,0 +1,347 @@
+"""A whole run of `recollect train`: base evaluation, SFT if asked, RL, final evaluation, report; resumable anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from recollect.agents.progress import shown
+from recollect.agents.roles import who_plays
+from recollect.agents.rollout import Collector
+from recollect.config import Config
+from recollect.eval.accuracy import accuracy
+from recollect.eval.evaluate import validation_row
+from recollect.eval.run_report import write_report
+from recollect.files.locks import refuse_locked
+from recollect.models.checkpoints import pin_models
+from recollect.policies.endpoint import EndpointGone
+from recollect.rewards.before_run import check_reward
+from recollect.runs.directory import Run
+from recollect.runs.trackers import trackers_of
+from recollect.runs.trackers.follow import tracking
+from recollect.runtime.console import Console, sparkline
+from recollect.samplers.bindings import Casting, weights_hash
+from recollect.sources.task_stream import TaskStream, held_out
+from recollect.training import checkpoint
+from recollect.training.interrupt import Asked, Interrupted, interruptible
+from recollect.training.learner.critic import Critic
+from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.resume import BACK, keeps_first, named_start, needs_reference
+from recollect.training.rl.gather import Gatherer
+from recollect.training.rl.metrics import memory_row
+from recollect.training.rl.offline import OfflineStream, check_ids, imitation, read_offline
+from recollect.training.rl.step import Progress, Reinforce
+from recollect.training.rl.validate import check_best_metric, final_evaluation, judge, keep_best, validate
+from recollect.training.setup import Parts, build, build_critic
+from recollect.training.sft import Supervised
+from recollect.training.sft.sources import check_source
+from recollect.types import BadInput
+
+DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
+
+
+class Fit:
+    """One run, from wherever its directory stands to its report."""
+
+    def __init__(self, cfg: Config, console: Console) -> None:
+        self.cfg, self.console = cfg, console
+        refuse_locked(Run.of(cfg).path, f"the run directory {Run.of(cfg).path}")
+        pin_models(cfg, console.say)
+        for line in who_plays(cfg):
+            console.say(line)
+        trackers_of(cfg.trainer.logger, console.warn)
+        console.brief = "console" not in cfg.trainer.logger
+        self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None
+        offline = self.offline
+        stream = TaskStream(cfg, console.say) if offline is None else OfflineStream(cfg, offline)
+        self.val_tasks = held_out(cfg)
+        self.total = cfg.trainer.total_training_steps = stream.steps()
+        check_best_metric(cfg, self.val_tasks)
+        if cfg.trainer.val_only and not self.val_tasks:
+            raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
+        questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
+        longest = max(questions, key=len, default="")
+        self._check(stream)
+        parts = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest)
+        if parts.note:
+            console.say(parts.note)
+        if offline is not None:
+            check_ids(offline, parts.learner.model.config.vocab_size)
+        self.cast = Casting(cfg, parts.trained, longest, console.say).make()
+        try:
+            self._prepare(parts, stream)
+        except BaseException:
+            self.cast.close()
+            raise
+
+    def _check(self, stream: TaskStream | OfflineStream) -> None:
+        """Refuse what would fail in the middle: a reward that asks for what no task has, nothing to imitate."""
+        played = [] if self.offline is not None else [*stream.take(0), *stream.rows]
+        if tasks := [*played, *self.val_tasks]:
+            check_reward(self.cfg, tasks, self.console.say)
+        run = Run.of(self.cfg)
+        begun = [] if run.moves_aside(self.cfg) else checkpoint.names(run.path / "checkpoints", "step")
+        if self.cfg.sft.steps > 0 and self.offline is None and not begun:  # what was imitated may be gone by now
+            check_source(self.cfg)
+
+    def _prepare(self, parts: Parts, stream: TaskStream | OfflineStream) -> None:
+        cfg, console = self.cfg, self.console
+        collector = Collector(cfg, self.cast.bindings)  # finds agent and reward before anything is written
+        collector.warn = console.warn
+        self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
+        self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
+        self.run = Run.start(cfg, console.say)
+        self.parts, self.collector = parts, collector
+        self.progress = Progress()
+        gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
+        self.rl = Reinforce(cfg, self.run, parts, gatherer, self.progress, self.critic, console.warn)
+        self.rl.free_others = self.cast.free
+        self.folder = self.run.path / "checkpoints"
+        self.began = time.monotonic()
+        self.asked = Asked()
+
+    def fit(self) -> dict[str, Any]:
+        """Do what is left of the run and return its report."""
+        try:
+            return self._fit()
+        finally:
+            asyncio.run(self.collector.close())
+            self.cast.close()
+            self.run.release()
+
+    def _fit(self) -> dict[str, Any]:
+        if self.cfg.trainer.val_only:
+            return self._only_validate()
+        done = self.run.read_json("report.json")
+        if done is not None and (done["steps"] == self.total or done.get("stopped")) and self.start is None:
+            self.console.say(f"{self.run.path} is complete; this is its report")
+            return dict(done)
+        resumed = self._resume()
+        with tracking(self.cfg, self.run, self.console):
+            with interruptible(self.console, self.asked, "step"):
+                if not resumed:
+                    self._before_rl()
+                self._keep_reference(resumed)
+                self.parts.sync(self.progress.step)
+                self._reinforce()
+            return self._finish()
+
+    # ---- phases ----
+
+    def _before_rl(self) -> None:
+        cfg, progress, improved = self.cfg, self.progress, False
+        self.parts.sync(0)
+        if cfg.trainer.val_before_train and self.val_tasks:
+            progress.held_out["base"], improved = self._validate("base", judged=cfg.sft.steps == 0)
+        if cfg.sft.steps > 0:
+            actor = cfg.actor_rollout_ref.actor
+            learner = Learner(
+                self.parts.learner.model,
+                cfg.sft.optim,
+                cfg.sft.steps,
+                self.parts.learner.dtype,
+                actor.grad_clip,
+                self.parts.learner.threads,
+                owner=self.parts.learner,
+            )
+            batches = imitation(cfg, self.offline, self.parts.renderer) if self.offline is not None else None
+            supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer, batches)
+            supervised.saves = cfg.trainer.save_freq >= 0
+            supervised.fit(supervised.resume(), lambda: self.asked.stop)
+            if self.asked.stop:
+                raise Interrupted(self._left())
+            progress.seconds["sft"] += supervised.seconds
+            self.parts.sync(0)
+            if self.val_tasks and cfg.trainer.test_freq >= 0:
+                progress.held_out["sft"], improved = self._validate("sft")
+        only_at_the_end = cfg.trainer.save_freq == 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
+        if improved or self.asked.stop or not only_at_the_end:
+            self._save()
+        if self.asked.stop:
+            raise Interrupted(self._left())
+
+    def _keep_reference(self, resumed: bool) -> None:
+        """With a KL term, the weights that RL starts from stay as the reference policy."""
+        cfg = self.cfg
+        if not needs_reference(cfg):
+            return
+        self.rl.reference = reference_of(self.parts.learner, cfg.actor_rollout_ref.ref.fsdp_config)
+        if resumed and self.progress.step > 0 and keeps_first(cfg):
+            checkpoint.load_weights(self.folder / "step-0", self.rl.reference)
+
+    def _reinforce(self) -> None:
+        cfg, progress = self.cfg, self.progress
+        total = self.total
+        rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
+        with self.console.progress("RL step", total, progress.step) as advance:
+            self.rl.show = advance.within
+            while progress.step < total and not progress.stopped:
+                with shown(self.collector, advance):
+                    row = self._step()
+                self._compare(row)
+                rewards.append(row["reward/mean"])
+                advance(
+                    f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
+                    f"rollout {row['time/rollout']:.1f} s  update {row['time/update']:.1f} s"
+                )
+                last, improved = progress.step == total, False
+                due = _due(progress.step, cfg.trainer.test_freq) and not last  # the final evaluation follows the last
+                if self.val_tasks and (due or (last and cfg.trainer.best_metric)):
+                    _, improved = self._validate("rl")
+                ending = last or bool(progress.stopped) or self.asked.stop
+                if _due(progress.step, cfg.trainer.save_freq) or ending or improved:
+                    self._save()
+                if self.asked.stop:
+                    raise Interrupted(self._left())
+        if progress.stopped:
+            self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
+
+    def _compare(self, row: Mapping[str, float]) -> None:
+        """Say so when the sampler and the learner are not one policy: nothing that is learnt then can be trusted."""
+        drift = row.get("actor/logprob_drift", 0.0)
+        if self.offline is None and row["step"] == 1 and not drift <= DRIFT:
+            self.console.warn(
+                f"log-probabilities differ by {drift:.2f} on average between sampling and training "
+                "(actor/logprob_drift): try float32 for actor_rollout_ref.rollout.dtype and .actor.dtype"
+            )
+
+    def _step(self) -> dict[str, float]:
+        """A step of RL; when an endpoint is gone for good, the run is saved as it was before the step."""
+        try:
+            return self.rl.step()
+        except EndpointGone as gone:
+            self.run.save_trajectories(f"lost-{self.progress.step + 1:06d}", gone.groups)
+            self._save()
+            at = f"saved at step {self.progress.step}, the same command goes on"
+            raise EndpointGone(f"{gone}; {self._left() or at}") from None
+
+    def _finish(self) -> dict[str, Any]:
+        cfg, progress = self.cfg, self.progress
+        start = time.monotonic()
+        never = cfg.trainer.test_freq < 0
+        lengths, groups, own = ([], [], []) if never else final_evaluation(self.collector, self.val_tasks, self.console)
+        row = validation_row(own)
+        if own:
+            progress.held_out["rl" if self.total else "base"] = accuracy(own).accuracy
+            timed = {"time/eval": time.monotonic() - start, **memory_row()}
+            self.run.log({"step": progress.step, **row, **timed})
+            self.run.save_trajectories("evaluation", groups)
+        progress.seconds["eval"] += time.monotonic() - start
+        progress.seconds["total"] += time.monotonic() - self.began
+        self._write_fidelity()
+        others = self.cast.hashes()
+        changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
+        assert not changed, f"the frozen weights of {changed[0]} have changed"
+        mine = weights_hash(self.parts.engine.model) if cfg.roles else None  # as a later stage will load them
+        return write_report(self.run, cfg, progress, lengths, groups, row, others=others, weights=mine)
+
+    def _only_validate(self) -> dict[str, Any]:
+        """trainer.val_only: measure the weights as they are; nothing of the run itself changes."""
+        progress = self.progress
+        self._load_progress()
+        self.parts.sync(progress.step)
+        start = time.monotonic()
+        title = f"after step {progress.step}" if progress.step else "before training"
+        groups, row = validate(self.collector, self.val_tasks, self.console, title)
+        progress.held_out = {"base": None, "sft": None, "rl": None}
+        progress.held_out["rl" if progress.step else "base"] = accuracy(groups).accuracy
+        progress.seconds = dict.fromkeys(progress.seconds, 0.0)
+        progress.seconds["eval"] = progress.seconds["total"] = time.monotonic() - start
+        rows = self.run.path / "validation.jsonl"
+        self.run.log({"step": progress.step, "phase": "val_only", **row}, rows)
+        with tracking(self.cfg, self.run, self.console, rows):
+            return write_report(self.run, self.cfg, progress, [], groups, row, name="validation")
+
+    # ---- helpers ----
+
+    def _build_critic(self, actor: Learner) -> Critic:
+        return build_critic(self.cfg, actor, self.total, self.console.warn)
+
+    def _validate(self, phase: str, judged: bool = True) -> tuple[float, bool]:
+        """Held-out success now, and whether trainer.best_metric was never better."""
+        trainer, progress = self.cfg.trainer, self.progress
+        title = {"base": "before training", "sft": "after SFT"}.get(phase, f"after step {progress.step}")
+        groups, row = validate(self.collector, self.val_tasks, self.console, title)
+        progress.seconds["eval"] += row["time/eval"]
+        self.run.log({"step": progress.step, "phase": phase, **row})
+        improved = judged and judge(progress, trainer.best_metric, trainer.patience, row)
+        return accuracy(groups).accuracy, improved
+
+    def _save(self) -> None:
+        """Write a checkpoint, unless trainer.save_freq=-1 says never."""
+        cfg, progress = self.cfg, self.progress
+        if cfg.trainer.save_freq < 0:
+            return
+        progress.metrics_size = self.run.metrics_size()
+        now = time.monotonic()
+        progress.seconds["total"] += now - self.began
+        self.began = now
+        checkpoint.save(
+            self.folder,
+            f"step-{progress.step}",
+            self.parts.learner,
+            self.parts.tokenizer,
+            progress.state(),
+            self.critic,
+        )
+        keep_best(self.folder, progress)
+        keep_first = ("step-0",) if keeps_first(cfg) else ()
+        checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
+        checkpoint.prune(self.folder, "sft", 0)
+        self._write_fidelity()
+
+    def _left(self) -> str:
+        """What is to be said where nothing is saved."""
+        never = self.cfg.trainer.save_freq < 0
+        return "trainer.save_freq=-1 saves nothing, so the same command starts anew" if never else ""
+
+    def _write_fidelity(self) -> None:
+        progress = self.progress
+        share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
+        record = {
+            "trained_tokens": progress.trained_tokens,
+            "sampled_tokens": progress.sampled_tokens,
+            "fidelity": share,
+        }
+        self.run.write_json("fidelity.json", record)
+
+    def _load_progress(self) -> bool:
+        """Weights, optimizer and progress of the checkpoint that the run goes on from; False when there is none."""
+        if self.start is not None:
+            state: dict[str, Any] | None = self.start.state
+        else:
+            known = "metrics_size", "batches", "held_out", "trained_tokens"
+            given = self.parts.learner, self.console.warn, self.critic
+            state = checkpoint.load_newest(self.folder, "step", *given, needed=known)
+        if state is None and checkpoint.names(self.folder, "step"):
+            raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")
+        self.progress.restore(state or {})
+        return state is not None
+
+    def _resume(self) -> bool:
+        progress = self.progress
+        if not self._load_progress():
+            if not checkpoint.names(self.folder, "sft"):
+                self.run.truncate_metrics(0)
+            return False
+        self.run.truncate_metrics(progress.metrics_size)
+        if self.start is not None and self.start.foreign:
+            first = self.start.path.parent / "step-0"
+            if keeps_first(self.cfg) and progress.step:
+                checkpoint.link(first, self.folder / "step-0")
+            self._save()
+            self.console.say(f"going on from {self.start.path} at step {progress.step}")
+        elif self.start is not None:
+            checkpoint.drop_after(self.folder, progress.step)
+            self.run.write_json(BACK, {"from": str(self.start.path)})
+            self.console.say(f"going back to {self.start.path} at step {progress.step}; later checkpoints are gone")
+        elif progress.step:
+            self.console.say(f"resuming {self.run.path} at step {progress.step}")
+        keep_best(self.folder, progress)
+        return True
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,71 @@
+"""`recollect data`: which file is made of what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.config.compose import compose, recipe_names
+from recollect.data.datasets import DATASETS, convert
+from recollect.data.haystack import read_source, without, write_haystack
+from recollect.data.squad import write_squad
+from recollect.domains.families import MADE_UP
+from recollect.runtime.console import Console
+from recollect.sources.write import write_made_up
+from recollect.types import BadInput
+from recollect.workflows.data.closed_book import answered
+
+OTHERS = ("haystack", "squad")  # data sets with options of their own
+DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are asked for
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What the command line says besides files."""
+
+    documents: Sequence[int] = ()
+    count: int = 1000
+    multiple: int = 1
+    held_out: bool = False
+    seed: int | None = None
+    closed_book: str | None = None
+    paragraphs: Sequence[int] = ()
+
+
+def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
+    """Write a data set's tasks; returns how many, and where."""
+    settings = [w for w in words if "=" in w]
+    paths = [w for w in words if "=" not in w]
+    if name != "haystack" and (options.documents or options.closed_book):
+        raise BadInput(f"--documents and --closed-book go with haystack, not with {name}")
+    if name != "squad" and options.paragraphs:
+        raise BadInput(f"--paragraphs goes with squad, not with {name}")
+    if name in MADE_UP:
+        (target,) = _paths(name, paths, "DST")
+        seed = [] if options.seed is None else [f"trainer.seed={options.seed}"]
+        cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *seed, *settings])
+        return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
+    if name not in (*DATASETS, *OTHERS):
+        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *MADE_UP])}")
+    source, target = _paths(name, paths, "SRC DST")
+    if settings:
+        raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")
+    if name == "squad":
+        return write_squad(source, Path(target), options.paragraphs, options.seed or 0, console.say), target
+    if name != "haystack":
+        return convert(name, source, target), target
+    found = read_source(source)
+    if options.closed_book:
+        known = answered(found.rows, options.closed_book, console)
+        console.say(f"left out {sum(known)} of {len(known)} questions that are answered without a document")
+        found = without(found, known)
+    sizes = options.documents or DOCUMENTS
+    with console.progress("documents", len(sizes) * len(found.rows)) as advance:
+        return write_haystack(found, Path(target), sizes, options.seed or 0, lambda: advance("", 1)), target
+
+
+def _paths(name: str, given: Sequence[str], wanted: str) -> Sequence[str]:
+    if len(given) != len(wanted.split()):
+        raise BadInput(f"recollect data {name} takes {wanted}; given: {' '.join(given) or 'nothing'}")
+    return given

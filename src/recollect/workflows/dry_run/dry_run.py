@@ -1,0 +1,261 @@
+"""`recollect train --dry-run`: look at all that a run needs and say what it will take. Nothing is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from recollect.agents import find_agent
+from recollect.agents.roles import AGENT_ROLES, ONE_ROLE, bindings
+from recollect.chat import TOOL_PARSERS, Renderer
+from recollect.config import Config
+from recollect.config.rules import TOOL_AGENTS, TOOLS
+from recollect.config.startup_notes import notes
+from recollect.engine.attention_check import fit_of
+from recollect.models.checkpoints import pin_models, problem
+from recollect.models.device import pick_device
+from recollect.models.load import context_window, load_config, load_tokenizer, model_path
+from recollect.models.tiny import SCRATCH
+from recollect.policies.endpoint import Endpoint
+from recollect.retrieval.corpus import MADE_UP, files_of
+from recollect.retrieval.embedding_check import check_embedding
+from recollect.rewards.before_run import check_reward
+from recollect.rewards.reward_names import parse
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.runtime.plugins import find
+from recollect.sandbox.box import open_box
+from recollect.sources.task_stream import TaskStream, held_out
+from recollect.tools.mcp import Server
+from recollect.training.rl.validate import check_best_metric
+from recollect.training.setup import check_window
+from recollect.training.sft.sources import check_source
+from recollect.types import BadInput, Task
+from recollect.workflows.dry_run.predict import Need, Tokens, memory, tokens
+
+BOXED = {  # agents, tools and rewards that run what the model writes
+    *("code", "swe", "code_reward", "python_executor", "code_interpreter", "load_context"),
+    *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
+}
+ROLES = {**dict.fromkeys(("chat", *TOOL_AGENTS), ONE_ROLE), **AGENT_ROLES}
+
+
+def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
+    """Check files, model, names and the run directory; print and return what a step takes. Raises BadInput."""
+    cfg = deepcopy(cfg)
+    pin_models(cfg, console.say)
+    pick_device(cfg.trainer.device)
+    _names(cfg)
+    _isolated(cfg)
+    stream, val = TaskStream(cfg, console.say), held_out(cfg)
+    steps = cfg.trainer.total_training_steps = stream.steps()
+    check_best_metric(cfg, val)
+    if cfg.trainer.val_only and not val:
+        raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
+    run = Run.usable(cfg)
+    _resume(cfg)
+    _packages(cfg)
+    _searched(cfg)
+    check_embedding(cfg)
+    _fixed(cfg)
+    tasks = [*stream.take(0), *stream.rows]
+    check_reward(cfg, [*tasks, *val], console.say)
+    if cfg.sft.steps > 0 and not cfg.data.offline_files:
+        check_source(cfg)
+    renderer = _model(cfg, [*tasks, *val])
+    made = tokens(cfg, tasks, renderer)
+    needs = memory(cfg, made)
+    found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
+    _show(cfg, found, needs, console)
+    return found
+
+
+def _names(cfg: Config) -> None:
+    """Agent, parser and tools by name, as a run would find them."""
+    agent = cfg.agent
+    find_agent(agent.agent_type)
+    if agent.tool_parser is not None:
+        find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
+    for tool in agent.tools:
+        if tool.startswith("mcp:"):
+            Server(tool, "agent.tools").close()  # whoever does not start now will not start then
+        elif tool not in TOOLS:
+            find(tool, {}, "agent.tools")
+
+
+def _isolated(cfg: Config) -> None:
+    """A box for what the model writes can be made, where one is needed or a way to make it is named."""
+    agent = cfg.agent
+    rewards = {term.name for term in parse(agent.reward_name)}
+    if BOXED & {agent.agent_type, *agent.tools, *rewards} or cfg.sandbox.isolation != "auto":
+        open_box(cfg.sandbox).close()
+
+
+def _resume(cfg: Config) -> None:
+    path = cfg.trainer.resume_from_path
+    if not path:
+        return
+    folder = Path(path).expanduser()
+    if not (folder / "checkpoints").is_dir() and not (folder / "trainer_state.json").is_file():
+        raise BadInput(f"trainer.resume_from_path={path}: there is no checkpoint")
+
+
+def _packages(cfg: Config) -> None:
+    ranks = cfg.actor_rollout_ref.model.lora_rank, cfg.critic.model.lora_rank
+    if any(ranks) and find_spec("peft") is None:
+        raise BadInput("lora_rank needs the package peft, which is not installed: pip install 'recollect[lora]'")
+
+
+def _searched(cfg: Config) -> None:
+    """What tools will search must be there: the files of the corpus, and the service."""
+    address, corpus = cfg.search.endpoint, cfg.search.corpus
+    if not {"search", "google_search"} & set(cfg.agent.tools):
+        return
+    if corpus and corpus != MADE_UP:
+        files_of(corpus)
+    if not address:
+        return
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), 5).close()
+    except OSError as error:
+        raise BadInput(f"search.endpoint={address} does not answer: {error}") from None
+
+
+def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
+    """The tokenizer's renderer, once configuration, weights, tokenizer and window are known to be fine."""
+    path = cfg.actor_rollout_ref.model.path
+    folder = None if path in SCRATCH else Path(model_path(path))
+    if folder and folder.is_dir() and (wrong := problem(folder)):
+        raise BadInput(f"{path} is not a whole model: {wrong}")
+    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
+    question = max((t.question for t in tasks), key=len, default="")
+    config = load_config(path)
+    check_window(cfg, renderer, context_window(config), question)
+    fit_of(config)
+    return renderer
+
+
+def _summary(
+    cfg: Config, run: Run, steps: int, training: int, val: int, made: Tokens, needs: Sequence[Need]
+) -> dict[str, Any]:
+    batch, actor = cfg.data.train_batch_size, cfg.actor_rollout_ref.actor
+    return {
+        "run": str(run.path),
+        "steps": steps,
+        "updates_per_step": batch // (actor.ppo_mini_batch_size or batch) * actor.ppo_epochs,
+        "training_tasks": training or None,
+        "held_out_tasks": val,
+        "turns": made.turns,
+        "tokens_per_step": made.per_step(cfg),
+        "longest_turn": made.longest,
+        "memory": {n.part: n.total for n in needs},
+        "memory_total": sum(n.total for n in needs),
+        "attention": "fast" if fit_of(load_config(cfg.actor_rollout_ref.model.path)).fast else "plain",
+        "roles": {role: _plays(cfg, role)[0] for role in ROLES.get(cfg.agent.agent_type, ("*",))},
+        "reward": cfg.agent.reward_name,
+    }
+
+
+def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console) -> None:
+    if console.quiet:
+        print(json.dumps(found))
+        return
+    per_step, rollout = found["tokens_per_step"], cfg.actor_rollout_ref.rollout
+    own = "" if cfg.agent.agent_type in ROLES else " at least (an agent of your own; one is assumed)"
+    most = "at most " if cfg.agent.agent_type in (*TOOL_AGENTS, "tool_memory") else ""
+    data = f"{found['training_tasks']:,} training tasks" if found["training_tasks"] else "made-up documents"
+    rows = [
+        ("run", found["run"]),
+        ("data", f"{data}, {found['held_out_tasks']:,} held out"),
+        ("steps", f"{found['steps']:,}, updates in each: {found['updates_per_step']}"),
+        (
+            "per step",
+            f"{cfg.data.train_batch_size} tasks × {rollout.n} samples = {per_step['trajectories']:,} trajectories",
+        ),
+        ("turns", f"{most}{found['turns']:.1f} per trajectory{own}"),
+        ("prompts", f"about {per_step['prompt']:,} tokens per step; what samples of a task share is computed once"),
+        ("sampled", f"at most {per_step['sampled']:,} tokens per step; the longest turn has {found['longest_turn']:,}"),
+    ]
+    console.table("What a step takes", ("", ""), rows)
+    console.table("Who plays what", ("role", "bound to"), list(_bindings(cfg)))
+    header = ("part", "bound to", "weights", "gradients", "moments", "cache")
+    table = [(n.part, n.bound_to, *map(size, (n.weights, n.gradients, n.moments, n.cache))) for n in needs]
+    total = found["memory_total"]
+    console.table(f"Memory, without activations: {size(total)}", header, table)
+    plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
+    for line in [*([plain] if plain else []), *notes(cfg), *_warnings(cfg, total)]:
+        console.say(line)
+    run = Run.of(cfg)
+    if run.moves_aside(cfg):
+        console.say(f"trainer.resume_mode=disable: the run in {run.path} would move to {run.aside()}")
+    console.say("everything is there; nothing was started")
+
+
+def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:
+    for role in ROLES.get(cfg.agent.agent_type, ("*",)):
+        yield role, ", ".join(_plays(cfg, role))
+    if cfg.agent.tools:
+        yield "tools", ", ".join(cfg.agent.tools)
+    at_once = "one after another" if cfg.reward_model.reward_manager == "naive" else "many at once"
+    yield "reward", f"{cfg.agent.reward_name}, {at_once}"
+
+
+def _plays(cfg: Config, role: str) -> tuple[str, str]:
+    """The model that plays a role, and how."""
+    own = "sampled by the engine of this process"
+    bound = bindings(cfg).get(role)
+    if bound is None or bound.kind == "trainable":
+        return cfg.actor_rollout_ref.model.path, f"TRAINABLE: {own}, trained with {cfg.algorithm.adv_estimator}"
+    how = {"frozen": own, "endpoint": "an outside server"}
+    return bound.where, f"FIXED: {how.get(bound.kind, 'a server that recollect starts')}, not trained"
+
+
+def _fixed(cfg: Config) -> None:
+    """Models of roles that are not trained must be there, and outside servers must answer."""
+    for role, bound in bindings(cfg).items():
+        if bound.kind in ("frozen", "serve") and bound.where not in SCRATCH:
+            load_tokenizer(bound.where, cfg.agent.template)
+            fit_of(load_config(bound.where))
+        if bound.kind == "endpoint":
+            rollout = cfg.actor_rollout_ref.rollout
+            endpoint = Endpoint(bound.where, rollout.fixed_model_name, key_env=rollout.fixed_model_key_env)
+            try:
+                endpoint.check()
+            except BadInput as error:
+                raise BadInput(f"roles.{role}: {error}") from None
+            finally:
+                endpoint.close()
+
+
+def _warnings(cfg: Config, need: int) -> Iterator[str]:
+    for name in cfg.trainer.logger:
+        if name not in ("console", "jsonl") and find_spec(name) is None:
+            yield f"trainer.logger: {name} is not installed; the run goes on without it"
+    have = _memory_here(cfg)
+    if need > have:
+        yield f"this is more than the {size(have)} of {pick_device(cfg.trainer.device)} here"
+
+
+def _memory_here(cfg: Config) -> int:
+    if pick_device(cfg.trainer.device) == "cuda":
+        return int(torch.cuda.mem_get_info()[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B" if count else "–"

@@ -1,0 +1,176 @@
+"""What a run will need, estimated before it starts: tokens per step from the data, memory from the model's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+import torch
+
+from recollect.agents.first_prompt import CONVERSING, first_messages
+from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
+from recollect.agents.memory.window import first_prompts
+from recollect.agents.session import token_offsets
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.data.documents import centre_cut, sections
+from recollect.data.questions import given_chunks, questions_of
+from recollect.models.device import pick_device, pick_dtype
+from recollect.models.load import load_config
+from recollect.models.small_copy import token_shape
+from recollect.types import Message, Task
+
+LOOKED_AT = 16  # tasks whose tokens are counted
+FLOAT, HALF = 4, 2  # bytes of a weight, a gradient or a moment
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model decides its memory."""
+
+    parameters: int
+    adapter: int  # parameters of its LoRA adapter; 0: all weights are trained
+    cached: int  # numbers that a token keeps in the cache
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Means over tasks; what is sampled is counted up to its limits."""
+
+    turns: float
+    prompt: float  # per trajectory, over all turns
+    response: float
+    longest: int  # tokens of the longest turn, prompt and completion
+
+    def per_step(self, cfg: Config) -> dict[str, int]:
+        """Tokens that a step reads and samples."""
+        count = cfg.data.train_batch_size * cfg.actor_rollout_ref.rollout.n
+        return {"trajectories": count, "prompt": round(count * self.prompt), "sampled": round(count * self.response)}
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a part of the run needs."""
+
+    part: str
+    bound_to: str
+    weights: int = 0
+    gradients: int = 0
+    moments: int = 0
+    cache: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.moments + self.cache
+
+
+def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
+    """A model's shape, from its configuration alone; no weights are read."""
+    from transformers import AutoModelForCausalLM
+
+    config = load_config(path)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    layers, heads, dim = token_shape(config)
+    linear = [
+        (name, m)
+        for name, m in model.named_modules()
+        if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()
+    ]
+    chosen = [m for name, m in linear if "all-linear" in targets or name.rsplit(".", 1)[-1] in targets]
+    adapter = sum(lora_rank * (m.in_features + m.out_features) for m in chosen)
+    return Shape(sum(p.numel() for p in model.parameters()), adapter, 2 * layers * heads * dim)
+
+
+def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
+    """Tokens of a trajectory, from the first tasks of the data."""
+    kind = cfg.agent.agent_type
+    look = {"recurrent": _recurrent, "tool_memory": _tool_memory}.get(kind, _conversation)
+    found = [look(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
+    turns, prompt, response = (mean(row[i] for row in found) for i in range(3))
+    return Tokens(turns, prompt, response, max(row[3] for row in found))
+
+
+def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    limits = cfg.recurrent.memory.config
+    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
+    asked = lambda text: len(renderer.prompt([Message("user", text)]))
+    update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
+    answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
+    memories = max(0, len(chunks) - 1) * limits.max_memorization_length
+    response = len(chunks) * limits.max_memorization_length + limits.max_final_response_length
+    longest = max(
+        update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
+    )
+    return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
+
+
+def _read(task: Task, renderer: Renderer, size: int, split: str, most: int) -> list[int]:
+    """Tokens of each section of a document, as it is read."""
+    given = given_chunks(task.context)
+    offsets = lambda text: token_offsets(renderer.tokenizer, text)
+    texts = [task.context] if given is None else given
+    parts = (part for text in texts for part in sections(text, offsets, size, split))
+    return [len(renderer.encode(part)) for part in centre_cut(parts, most)]
+
+
+def _tool_memory(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    """At most: every conversation takes all of its turns, and shows as much of the memory as it may."""
+    limits, said = cfg.memory, cfg.data.max_response_length
+    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
+    questions = len(questions_of(task))
+    frame, answer = first_prompts(cfg, renderer, task.question)
+    frame -= limits.chunk_size
+    reads, asks = limits.max_turns or cfg.agent.max_turns, cfg.agent.max_turns
+    growing = lambda first, turns: turns * first + said * turns * (turns - 1) // 2
+    prompt = sum(growing(frame + size, reads) for size in chunks) + questions * growing(answer, asks)
+    turns = len(chunks) * reads + questions * asks
+    longest = max(frame + max(chunks, default=0) + reads * said, answer + asks * said)
+    return turns, prompt, turns * said, longest
+
+
+def _conversation(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    turns = 1 if cfg.agent.agent_type == "chat" or cfg.agent.agent_type not in CONVERSING else cfg.agent.max_turns
+    first = min(len(renderer.prompt(first_messages(task, cfg))), cfg.data.max_prompt_length)
+    said = cfg.data.max_response_length
+    return turns, turns * first + said * turns * (turns - 1) // 2, turns * said, first + turns * said
+
+
+def memory(cfg: Config, made: Tokens) -> list[Need]:
+    """What each part of the run is bound to, and the bytes it needs at most, activations not counted."""
+    policy, path = cfg.actor_rollout_ref, cfg.actor_rollout_ref.model.path
+    device = pick_device(cfg.trainer.device)
+    rank = policy.model.lora_rank
+    actor = shape(path, rank, policy.model.target_modules)
+    dtype = pick_dtype(policy.rollout.dtype, device)
+    half = dtype == pick_dtype(policy.actor.dtype, device) == torch.bfloat16
+    base = HALF if half and rank else FLOAT
+    kind = "bfloat16" if base == HALF else "float32"
+    needs = [_trained("actor", f"{path}, {kind} on {device}" + (f", LoRA rank {rank}" if rank else ""), actor, base)]
+    copied = 0 if dtype == torch.float32 else actor.parameters * dtype.itemsize
+    rows = min(policy.rollout.max_num_seqs, cfg.data.train_batch_size * policy.rollout.n)
+    held = rows * made.longest + min(policy.rollout.prefix_cache_tokens, made.per_step(cfg)["prompt"])
+    what = f"{'a copy' if copied else 'the weights'} of the actor, {str(dtype).removeprefix('torch.')} on {device}"
+    what += ", which the actor computes with too" if half and not rank else ""
+    needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
+    if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
+        frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
+        needs.append(Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half else FLOAT)))
+    if cfg.algorithm.adv_estimator == "gae":
+        needs.append(_critic(cfg, device))
+    return needs
+
+
+def _critic(cfg: Config, device: str) -> Need:
+    model = cfg.critic.model
+    if model.share_actor:
+        return Need("critic", "a value head on the actor")
+    found = shape(model.path, model.lora_rank, model.target_modules)
+    return _trained("critic", f"{model.path}, float32 on {device}, with a value head", found)
+
+
+def _trained(part: str, bound_to: str, found: Shape, base: int = FLOAT) -> Need:
+    trained = found.adapter or found.parameters
+    weights = found.parameters * base + found.adapter * FLOAT
+    return Need(part, bound_to, weights, trained * FLOAT, trained * 2 * FLOAT)

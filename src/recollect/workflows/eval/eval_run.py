@@ -1,0 +1,227 @@
+"""The commands `eval` and `ask`: a trained policy at work, without a learner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from recollect.agents.progress import shown
+from recollect.agents.rollout import Collector
+from recollect.agents.session import Binding, Session
+from recollect.config import Config
+from recollect.data.documents import open_document
+from recollect.domains.families import has_lengths, made_up
+from recollect.eval.evaluate import evaluate, val_sampling
+from recollect.eval.items import Item, ItemLog, fingerprint, item_of
+from recollect.eval.output_folder import STAMP, place_name, refuse_others, stamp_of
+from recollect.eval.plots import length_curves
+from recollect.eval.results import markdown, tables
+from recollect.eval.summary import length_table
+from recollect.files.locks import lock_file
+from recollect.files.output import refuse_unwritable
+from recollect.rewards.before_run import check_reward
+from recollect.rewards.text import last_boxed
+from recollect.runs.directory import write_atomic
+from recollect.runtime.console import Console
+from recollect.samplers.bindings import Cast
+from recollect.samplers.checkpoint_roles import Named
+from recollect.sources.task_stream import held_out
+from recollect.types import BadInput, Sampling, Task, Trajectory
+
+BASELINES = ("concat", "rag", "recurrent", "tool_memory", "chat")
+
+
+def run_evaluation(who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()) -> None:
+    """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
+
+    With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
+    """
+    cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
+    for agent in baselines:
+        agent_config(cfg, agent)  # refuses an unknown one before anything is measured
+    check_reward(cfg, tasks, console.say)
+    stamp = stamp_of(cfg, who.players)
+    place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
+    if place is not None:
+        refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")
+        refuse_others(place.with_name(f"{place.name}.json"), stamp, who.path)
+    with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
+        cast = who.cast(max((t.question for t in tasks), key=len))
+        try:
+            result = {**_measure(cfg, cast, tasks, who, place, console, baselines), STAMP: stamp}
+        finally:
+            cast.close()
+        if place is not None:
+            store(place, result, trained_length(cfg))
+    if place is not None:
+        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
+    if console.quiet:
+        print(json.dumps(result))
+
+
+def _measure(
+    cfg: Config,
+    cast: Cast,
+    tasks: list[Task],
+    who: Named,
+    place: Path | None,
+    console: Console,
+    baselines: Sequence[str],
+) -> dict[str, Any]:
+    began, roles = time.monotonic(), cast.bindings
+    result: dict[str, Any] = {"checkpoint": who.path, "roles": who.roles, "agents": {}, "length_of": length_name(cfg)}
+    for agent in dict.fromkeys([cfg.agent.agent_type, *baselines]):
+        found = attempt_all(agent_config(cfg, agent), roles, tasks, who.players, place, console)
+        result["agents"][agent] = tables(found, trained_length(cfg))
+        _say(agent, result["agents"][agent], console, bool(baselines))
+    own = result["agents"][cfg.agent.agent_type]
+    result |= {"accuracy": own["all"]["accuracy"], "failures": own["all"]["failures"], "by_length": own["by_length"]}
+    result["sources"] = {source: made["accuracy"] for source, made in own["sources"].items()}
+    result["seconds"] = round(time.monotonic() - began, 2)
+    return result
+
+
+def evaluation_tasks(cfg: Config) -> list[Task]:
+    """What is evaluated on: held-out files, or made-up tasks, of several lengths where they have one."""
+    if not has_lengths(cfg):
+        tasks = held_out(cfg)
+    else:
+        plan = zip(cfg.evaluation.lengths, cfg.evaluation.tasks, strict=True)
+        tasks = [task for multiple, count in plan for task in held_out(cfg, multiple, count)]
+    if not tasks:
+        raise BadInput("nothing to evaluate on: set data.val_files")
+    return tasks
+
+
+def agent_config(cfg: Config, agent: str) -> Config:
+    """The same settings for another agent."""
+    if agent == cfg.agent.agent_type:
+        return cfg
+    if agent not in BASELINES:
+        raise BadInput(f"--baseline {agent} is unknown; known: {', '.join(BASELINES)}")
+    cfg = deepcopy(cfg)
+    cfg.agent.agent_type, cfg.agent.tools, cfg.recurrent.enable = agent, [], None
+    return cfg
+
+
+def attempt_all(
+    cfg: Config,
+    roles: dict[str, Binding],
+    tasks: list[Task],
+    players: Mapping[str, str],
+    place: Path | None,
+    console: Console,
+) -> list[list[Item]]:
+    """Every attempt at every task; what is on disk is not done again."""
+    n, agent = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.agent.agent_type
+    named = re.sub(r"[^\w-]", "_", agent)
+    file = None if place is None else place.with_name(f"{place.name}.items") / f"{named}.jsonl"
+    log = ItemLog(file, fingerprint(cfg, players))
+    left = log.missing(tasks, n)
+    if len(left) < len(tasks):
+        console.say(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
+    by_id = {task.id: task for task in left}
+    collector = Collector(cfg, roles)
+    collector.warn = console.warn
+    with console.progress(f"held-out tasks, {agent}", len(left) * n) as advance:
+
+        def done(trajectory: Trajectory) -> None:
+            log.add(item_of(by_id[trajectory.task_id], trajectory))
+            advance("", 1)
+
+        collector.on_done = done
+        try:
+            if left:
+                with shown(collector, advance):
+                    evaluate(collector, left, "val")
+        finally:
+            asyncio.run(collector.close())
+    return log.of(tasks, n)
+
+
+def trained_length(cfg: Config) -> int:
+    """The length of training documents, where it is known."""
+    return made_up(cfg).sections(cfg, 1) if has_lengths(cfg) else 0
+
+
+def length_name(cfg: Config) -> str:
+    """What lengths are counted in."""
+    return "sections" if has_lengths(cfg) else "length (documents, chunks or characters)"
+
+
+def store(place: Path, result: dict[str, Any], trained: int) -> None:
+    """Write PLACE.json, PLACE.md and, with several lengths, PLACE.png."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if len(result["by_length"]) > 1:
+        curves = {agent: found["by_length"] for agent, found in result["agents"].items()}
+        length_curves(place.with_name(f"{place.name}.png"), curves, trained, result["length_of"])
+        result["plot"] = f"{place.name}.png"
+    write_atomic(place.with_name(f"{place.name}.json"), json.dumps(result, indent=2) + "\n")
+    write_atomic(place.with_name(f"{place.name}.md"), markdown(result))
+
+
+def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> None:
+    if several:
+        console.say(f"agent {agent}")
+    if len(found["by_length"]) > 1 and "multiple" in found["by_length"][0]:
+        console.show(length_table(found["by_length"]))
+    for source, made in found["sources"].items():
+        for metric in ("accuracy", "em", "f1", "sub_em"):
+            row = made[metric]
+            console.say(
+                f"{source}: {metric} {row['accuracy']:.3f} (95 % {row['low']:.3f}–{row['high']:.3f}, n = {row['n']})"
+            )
+    if found["all"]["failures"]:
+        console.say(f"{found['all']['failures']} attempts failed and count as 0")
+
+
+def answer_question(who: Named, document: Path, question: str, console: Console) -> None:
+    """`recollect ask`: read a document and print the answer."""
+    cfg = who.cfg
+    if not question.strip():
+        raise BadInput("the question is empty")
+    task = Task("ask", question, open_document(document))
+    cast = who.cast(question)
+    reader = Reader(task, cast.bindings, val_sampling(cfg))
+    about = document.stat().st_size // (cfg.recurrent.memory.config.chunk_size * 3)
+    try:
+        with console.progress("sections read, about", max(1, about)) as advance:
+            reader.advance = advance
+            answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
+    finally:
+        cast.close()
+    if not reader.sections_read and cfg.agent.agent_type == "recurrent":
+        raise BadInput(f"the document {document} holds no text")
+    for section, memory in reader.changes:
+        console.say(f"memory after section {section}: {memory}")
+    boxed = last_boxed(answer)
+    print(boxed if boxed is not None else answer.strip())
+
+
+class Reader(Session):
+    """A session that keeps only the last few memories, so that a document of any length fits."""
+
+    def __init__(self, task: Task, roles: dict[str, Binding], sampling: Sampling) -> None:
+        super().__init__(task, Trajectory(task.id, 0), roles, sampling, "ask")
+        self.advance: Callable[..., None] = lambda text="", count=1: None
+        self.changes: deque[tuple[int, str]] = deque(maxlen=8)
+        self.sections_read = 0
+
+    def note(self, text: str) -> None:
+        self.sections_read += 1
+        self.trajectory.turns.clear()
+        if not self.changes or self.changes[-1][1] != text:
+            self.changes.append((self.sections_read, text))
+        self.advance()
+
+
+async def _answer(collector: Collector, task: Task, session: Session) -> str:
+    return await collector.agent(task, session, collector.cfg)

@@ -1,0 +1,38 @@
+"""The command `pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recollect.files.locks import lock_folder
+from recollect.files.output import refuse_unwritable
+from recollect.runtime.console import Console
+from recollect.types import BadInput
+from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline_plan import read_plan
+from recollect.workflows.pipeline.pipeline_stages import STAGES
+
+
+def run_pipeline(
+    config: str | None, mode: str, skip: Sequence[str], evaluate: bool | None, out: str | None, console: Console
+) -> dict[str, Any]:
+    """Go the road and show what came of it; returns the report. The embedded example is evaluated too."""
+    for name in skip:
+        if name not in STAGES:
+            raise BadInput(f"--skip {name}: the stages are {', '.join(STAGES)}")
+    plan = read_plan(config, console.say)
+    plan = replace(plan, out=out) if out else plan
+    names = wanted(mode, skip, config is None if evaluate is None else evaluate)
+    place = Path(plan.out).expanduser()
+    refuse_unwritable(place, f"out={plan.out}")
+    with lock_folder(place, f"the pipeline's folder {plan.out}"):
+        report = travel(plan, names, console)
+    shown = lambda value: "–" if value is None else f"{value:.3f}"
+    rows = [[d, *(shown(r[p]) for p in ("base", "sft", "rl")), str(r["n"])] for d, r in report["domains"].items()]
+    if "evaluate" in report["seconds"]:
+        console.table("Success on held-out tasks", ["domain", "base", "SFT", "RL", "tasks"], rows)
+    console.say(f"{sum(report['seconds'].values()):.0f} s in all; report: {Path(plan.out) / 'report.md'}")
+    return report

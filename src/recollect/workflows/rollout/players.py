@@ -1,0 +1,54 @@
+"""Who plays an agent in `recollect rollout`: the domain's expert, a model folder or run, or a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from recollect.agents.session import Binding
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.domains.registry import expert_of
+from recollect.policies.scripted import Expert
+from recollect.types import Task
+
+EXPERT = "expert"
+URLS = ("http://", "https://")
+
+
+def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
+    """The configuration: that of the policy's run, if it is one, with the domain's agent and the given settings."""
+    from recollect.config.compose import compose
+    from recollect.models.checkpoints import find_checkpoint
+    from recollect.samplers.checkpoint_roles import config_of
+
+    own = [f"agent.agent_type={domain}", "recurrent.enable=null", f"data.made_up={domain}"]
+    own += ["agent.reward_name=trajectory", "agent.tool_parser=line"]
+    run = None if policy == EXPERT or policy.startswith(URLS) else find_checkpoint(policy)[1]
+    return compose(None, [*own, *given], base={}) if run is None else config_of(run, [*own, *given])
+
+
+@contextmanager
+def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -> Iterator[dict[str, Binding]]:
+    """The roles, bound to those who play them; connections are closed on the way out."""
+    from recollect.models.checkpoints import find_checkpoint
+    from recollect.samplers.bindings import acting_roles
+
+    named = {role: name for role, name in (("*", policy), ("user", user)) if name is not None}
+    scripted = {role: _expert(cfg) for role, name in named.items() if name == EXPERT}
+    others = {r: n if n.startswith(URLS) else find_checkpoint(n)[0] for r, n in named.items() if n != EXPERT}
+    if not others:
+        yield scripted
+        return
+    cast = acting_roles(cfg, None, others, max((t.question for t in tasks), key=len))
+    try:
+        yield cast.bindings | scripted
+    finally:
+        cast.close()
+
+
+def _expert(cfg: Config) -> Binding:
+    from recollect.models.load import EMBEDDED, load_tokenizer
+
+    renderer = Renderer(load_tokenizer(EMBEDDED, cfg.agent.template))
+    return Binding(Expert(renderer, expert_of(cfg.agent.agent_type)), renderer, trainable=False)

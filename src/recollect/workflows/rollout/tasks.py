@@ -1,0 +1,108 @@
+"""The tasks of `recollect rollout`: one question, a data file, or made-up ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recollect.config import Config
+from recollect.data.files import load_tasks
+from recollect.domains.families import MADE_UP
+from recollect.domains.registry import DOMAINS
+from recollect.files.reading import MOST_TEXT, parse_json, read_text
+from recollect.types import BadInput, Task
+
+CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wants attempted; one of question, questions, data and made_up."""
+
+    domain: str
+    question: str | None = None
+    context: Path | None = None  # of the question
+    answer: str | None = None  # accepted for the question
+    data: str | None = None
+    made_up: int = 0
+    held_out: bool = False
+    questions: tuple[str, ...] = ()  # several of them, with the same context
+
+
+def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
+    """The tasks, in order. A corpus that the question comes with is put into the configuration."""
+    if asked.made_up < 0:
+        raise BadInput(f"--tasks {asked.made_up}: how many made-up tasks? It must be positive")
+    given = [name for name in ("question", "questions", "data", "made_up") if getattr(asked, name)]
+    if len(given) != 1:
+        raise BadInput("give one of --question TEXT, --data FILE and --tasks N")
+    if asked.data is not None:
+        if asked.context is not None:
+            raise BadInput("--context belongs to --question; the tasks of --data bring their own")
+        return _complete(load_tasks(cfg, [asked.data]), asked.domain, cfg)
+    if asked.made_up:
+        family = MADE_UP[asked.domain]
+        make = (lambda i: family.held_out(cfg, 1, i)) if asked.held_out else (lambda i: family.train(cfg, 0, i))
+        return [make(i) for i in range(asked.made_up)]
+    if asked.questions:
+        tasks = [_single(replace(asked, question=text), cfg) for text in asked.questions]
+        return [replace(task, id=f"question-{i}") for i, task in enumerate(tasks, 1)]
+    return [_single(asked, cfg)]
+
+
+def _complete(tasks: list[Task], domain: str, cfg: Config) -> list[Task]:
+    """The tasks of a file; one that its domain cannot work on is refused with its place."""
+    for task in tasks:
+        if problem := DOMAINS[domain].missing(task, cfg):
+            raise BadInput(f"{task.place}: {problem}; it has {', '.join(task.fields)}")
+    return tasks
+
+
+def _single(asked: Asked, cfg: Config) -> Task:
+    assert asked.question is not None
+    if not asked.question.strip():
+        raise BadInput("the question is empty")
+    context, fields = _context(asked, cfg)
+    if asked.domain == "video" and context is None:
+        raise BadInput("video needs its captions: --context FILE (.txt, .json, .srt or .vtt), also --video_ctx FILE")
+    answers = (asked.answer,) if asked.answer is not None else ()
+    task = Task("question", asked.question, context, answers, asked.domain, fields)
+    provision = DOMAINS[asked.domain].provision
+    return provision.fill(task) if provision and DOMAINS[asked.domain].missing(task, cfg) else task
+
+
+def answered_from(asked: Asked, cfg: Config) -> str:
+    """What a question is answered from, in words; empty for one that needs nothing but itself."""
+    if asked.context is not None:
+        return str(asked.context)
+    searched = cfg.search.corpus or cfg.search.endpoint if asked.domain == "mhqa" else None
+    provision = DOMAINS[asked.domain].provision
+    return searched or (f"{provision.words} (--context gives others)" if provision else "")
+
+
+def _context(asked: Asked, cfg: Config) -> tuple[str | None, dict[str, Any]]:
+    """(the document, further fields of the task) that --context stands for in this domain."""
+    path = asked.context.expanduser() if asked.context is not None else None
+    if path is None:
+        return None, {}
+    if not path.exists():
+        raise BadInput(f"--context {path}: there is no such file or folder")
+    if asked.domain == "swe":
+        if not path.is_dir():
+            raise BadInput(f"--context {path}: swe works in a copy of a folder")
+        return None, {"repo": str(path)}
+    if asked.domain == "mhqa" and (path.is_dir() or path.stat().st_size > CORPUS):
+        cfg.search.corpus = str(path)
+        return None, {}
+    if path.is_dir():
+        raise BadInput(f"--context {path} is a folder; {asked.domain} reads one file")
+    text = read_text(path, MOST_TEXT, "context", "replace")
+    if asked.domain != "tau":
+        return text, {}
+    fields = parse_json(text, f"--context {path}")
+    if not isinstance(fields, dict) or not isinstance(fields.get("database"), dict):
+        raise BadInput(
+            f"--context {path}: an object with `database`, and with `policy`, `goal` and `user` if it has them"
+        )
+    return None, fields
