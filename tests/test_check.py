@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.agents import AGENTS
 from recollect.algos import ADVANTAGES, KL, LOSSES
 from recollect.algos.aggregation import AGGREGATIONS
 from recollect.config import Config
 from recollect.config import rules as check
 from recollect.config.compose import compose
+from recollect.registries import AGENTS
 from recollect.tools import MAKERS, TOOLS
 from recollect.types import BadInput
 

@@ -31,7 +31,7 @@ LAYERS: list[list[str]] = [  # left to right; a name stands for the module and f
             "recollect.files.locks",
             "recollect.runtime.deadline",
             "recollect.domains",
-            "recollect.agents.roles",
+            "recollect.config.roles",
             "recollect.trajectories",
             "recollect.config.translate.trl",
         ),

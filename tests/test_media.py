@@ -13,7 +13,7 @@ from recollect.chat.conversation import read_conversation
 from recollect.chat.media import media_in
 from recollect.config.compose import compose
 from recollect.data.documents import open_document
-from recollect.data.files import as_task
+from recollect.data.task_rows import as_task
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput

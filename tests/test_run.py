@@ -13,7 +13,9 @@ from omegaconf import OmegaConf
 from recollect.config import Config
 from recollect.config.aliases import resolve
 from recollect.config.compose import from_yaml
-from recollect.runs.directory import Run, read_trajectories, remove_tree, trajectory_rows, write_atomic
+from recollect.files.output import write_atomic
+from recollect.runs.directory import Run, remove_tree, trajectory_rows
+from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Completion, Failure, Group, Score, Task, Trajectory, Turn
 
 

@@ -6,6 +6,7 @@ read from the types alone: ``Task`` → ``Turn`` → ``Trajectory`` → ``Group`
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -52,6 +53,13 @@ class Sampling:
     seed: int = 0
     key: str = ""  # names the request; the noise of token i depends on (seed, key, i) alone
     keep: bool = False  # a hint: a later prompt will extend this one and its completion
+
+    @property
+    def noise_seed(self) -> int:
+        """A 63-bit number that depends on the run's seed and the request's key alone."""
+        return (
+            int.from_bytes(hashlib.blake2b(f"{self.seed}|{self.key}".encode(), digest_size=8).digest(), "little") >> 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,30 @@ class Action:
     output: str
     outcome: str = "ok"
     turn: int = field(default=0, compare=False)  # how many turns there were when it was called
+
+
+ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "exception", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asked for. ``error`` says what was wrong with its text; then there are no arguments."""
+
+    name: str
+    arguments: dict[str, Any] | None
+    id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the model is shown. ``stop`` ends the episode; ``reward`` is a part that the tool adds to the score."""
+
+    text: str
+    outcome: ToolOutcome = "ok"
+    stop: bool = False
+    reward: float | None = None
+    cut: int = 0  # characters of the tool's text that were left out
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.tools.tool import ToolCall, ToolResult
-from recollect.types import Completion, Sampling, Task, Trajectory
+from recollect.types import Completion, Sampling, Task, ToolCall, ToolResult, Trajectory
 
 Line = str | Sequence[int] | Exception  # what to say: a text that ends its turn, or ids as they are, or nothing
 

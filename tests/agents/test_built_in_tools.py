@@ -12,8 +12,7 @@ from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.chat import TOOL_WRITERS, Renderer
 from recollect.config import Config
-from recollect.tools.tool import ToolCall
-from recollect.types import Group, Sampling, Task
+from recollect.types import Group, Sampling, Task, ToolCall
 from tests.agents.stage import Script
 from tests.chat.tokenizers_with_markers import family
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from recollect.chat import TEMPLATES, Renderer
 from recollect.packing.samples import trajectory_samples
 from recollect.runs.directory import trajectory_rows
-from recollect.tools.tool import ToolResult
-from recollect.types import BadInput, Group, Task, Trajectory
+from recollect.types import BadInput, Group, Task, ToolResult, Trajectory
 from tests.agents.stage import Box, Script, play
 from tests.chat.tokenizers_with_markers import family
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config.translate import apply as translate
+from recollect.config.translate import translate
 from recollect.config.translate.agent_keys import plain
 from recollect.config.translate.key_answer import Alias, Refused
 from recollect.config.translate.known_keys import ANSWERS, answer_of, own_keys

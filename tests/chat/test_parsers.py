@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.chat import TOOL_PARSERS, TOOL_WRITERS
 from recollect.chat.text_calls import react_answer, search_r1_answer
-from recollect.tools.tool import ToolCall
+from recollect.types import ToolCall
 
 
 def schema(name: str, **types: str) -> dict[str, Any]:

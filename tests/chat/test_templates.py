@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.chat import TEMPLATES, TOOL_PARSERS, TOOL_WRITERS, Renderer, use_template
-from recollect.tools.tool import ToolCall
-from recollect.types import Message
+from recollect.types import Message, ToolCall
 from tests.chat.tokenizers_with_markers import family
 
 CALCULATOR = {

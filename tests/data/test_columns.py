@@ -10,7 +10,8 @@ import pytest
 from recollect.agents.first_prompt import first_messages
 from recollect.config import Config
 from recollect.config.compose import compose
-from recollect.data.files import as_task, expand, load_tasks, read_rows
+from recollect.data.task_rows import as_task, load_tasks
+from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput, Message
 from tests.data.test_files import config, write
 

@@ -10,7 +10,8 @@ import pytest
 
 from recollect.config import Config
 from recollect.data.datasets import convert, write_rows
-from recollect.data.files import load_tasks, read_rows
+from recollect.data.task_rows import load_tasks
+from recollect.files.rows import read_rows
 from recollect.rewards.math_answers import math_reward_string_equal
 from recollect.types import BadInput
 from tests.data.test_files import write

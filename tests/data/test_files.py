@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.config import Config
-from recollect.data.files import as_task, load_tasks, read_rows
+from recollect.data.task_rows import as_task, load_tasks
+from recollect.files.rows import read_rows
 from recollect.sources.task_stream import TaskStream, held_out, sources
 from recollect.tasks.needle import chunks_at
 from recollect.types import BadInput

@@ -11,8 +11,9 @@ import pytest
 from recollect.config.compose import compose
 from recollect.data import haystack
 from recollect.data.documents import pieces
-from recollect.data.files import load_tasks, read_rows
 from recollect.data.haystack import Source, arrangement, read_source, without, write_haystack
+from recollect.data.task_rows import load_tasks
+from recollect.files.rows import read_rows
 from recollect.types import BadInput
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from recollect.config.compose import compose
 from recollect.runs.directory import Run
-from recollect.sources.stored_tasks import create_rl_dataset, holds_trajectories
+from recollect.sources.stored_tasks import create_rl_dataset
 from recollect.sources.task_stream import TaskStream
+from recollect.trajectories.stored_rows import holds_trajectories
 from recollect.types import BadInput, Completion, Group, Score, Task, Trajectory, Turn
 
 

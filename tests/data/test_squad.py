@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
-from recollect.data.files import load_tasks, read_rows
+from recollect.data.task_rows import load_tasks
+from recollect.files.rows import read_rows
 from recollect.runtime.console import Console
 from recollect.types import BadInput
 from recollect.workflows.data.make_data import DataOptions, write_data

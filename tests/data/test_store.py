@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
-from recollect.data.files import load_tasks, read_rows
 from recollect.data.haystack import read_source
 from recollect.data.questions import questions_of
+from recollect.data.task_rows import load_tasks
 from recollect.domains.families import made_up
+from recollect.files.rows import read_rows
 from recollect.runtime.console import Console
 from recollect.types import BadInput
 from recollect.workflows.data.make_data import DataOptions, write_data

@@ -14,14 +14,15 @@ from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.compose import compose
-from recollect.domains.families import MADE_UP, made_up
+from recollect.domains.families import made_up
 from recollect.models.load import load_tokenizer
 from recollect.policies.scripted import Scripted
+from recollect.registries import FAMILIES
 from recollect.tasks import facts
 from recollect.tasks.names import split_of
 from recollect.types import Sampling, Task, Trajectory
 
-FAMILIES = ("arithmetic", "facts", "lists")
+TOOL_FAMILIES = ("arithmetic", "facts", "lists")
 RECIPES = ("arithmetic", "react_search", "code")
 
 
@@ -58,10 +59,10 @@ def test_the_expert_solves_everything_and_the_sloppy_agent_less_than_half(recipe
     assert 0.1 < sum(t.reward for t in some) / len(some) < 0.5
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOOL_FAMILIES)
 def test_the_two_sets_never_meet(name: str) -> None:
     """Every number and name of a task belongs to its set by a hash of its text."""
-    cfg, family = Config(), MADE_UP[name]
+    cfg, family = Config(), FAMILIES[name]
     for make, split in ((family.train, "train"), (family.held_out, "held_out")):
         tasks = [make(cfg, 1, i) for i in range(400)]
         assert len({t.question for t in tasks}) > 200
@@ -81,10 +82,10 @@ def test_the_world_of_facts_is_two_worlds() -> None:
     assert list(facts.passages()) == list(facts.passages())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOOL_FAMILIES)
 @pytest.mark.parametrize("prompt", ["", "What is?", "What is 1 times ", "</tool_call>", "```", "one two trusts hold?"])
 def test_players_answer_anything(name: str, prompt: str) -> None:
-    family = MADE_UP[name]
+    family = FAMILIES[name]
     assert family.expert is not None
     assert family.sloppy is not None
     assert isinstance(family.expert(prompt), str)

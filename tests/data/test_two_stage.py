@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from recollect.config.compose import compose
-from recollect.data.files import load_tasks
 from recollect.data.questions import questions_of
+from recollect.data.task_rows import load_tasks
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import TaskStream

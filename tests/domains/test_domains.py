@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.domains import DOMAIN_NAMES
-from recollect.domains.families import MADE_UP
-from recollect.domains.registry import DOMAINS, expert_of
+from recollect.domains.registry import expert_of
 from recollect.domains.tasks import math, mhqa, swe, tau, video
+from recollect.registries import DOMAINS, FAMILIES
 from recollect.tasks.names import names, split_of
 from recollect.types import Task
 from tests.domains.playing import lines, play, settings
@@ -19,9 +18,9 @@ from tests.domains.playing import lines, play, settings
 READING = ("mhqa", "video", "math")
 
 
-@pytest.mark.parametrize("domain", DOMAIN_NAMES)
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_the_expert_solves_training_and_held_out_tasks(domain: str) -> None:
-    cfg, family = settings(domain), MADE_UP[domain]
+    cfg, family = settings(domain), FAMILIES[domain]
     count = 3 if domain == "swe" else 12
     tasks = [family.train(cfg, 0, i) for i in range(count)] + [family.held_out(cfg, 1, i) for i in range(count)]
     made = play(cfg, tasks, expert_of(domain))
@@ -33,7 +32,7 @@ def test_the_expert_solves_training_and_held_out_tasks(domain: str) -> None:
 
 @pytest.mark.parametrize("domain", READING)
 def test_what_a_small_model_has_to_read_and_write_is_short(domain: str) -> None:
-    cfg, family = settings(domain), MADE_UP[domain]
+    cfg, family = settings(domain), FAMILIES[domain]
     for trajectory in play(cfg, [family.train(cfg, 0, i) for i in range(30)], expert_of(domain)):
         assert all(len(turn.completion.ids) < 30 for turn in trajectory.turns)
         assert len(trajectory.turns[-1].prompt_ids) < 200
@@ -54,7 +53,7 @@ def test_tasks_are_repeatable_and_sets_do_not_share_names(stream) -> None:
 
 @pytest.mark.parametrize("domain", READING)
 def test_a_wrong_answer_and_no_answer_fail(domain: str) -> None:
-    cfg, task = settings(domain), MADE_UP[domain].train(settings(domain), 0, 0)
+    cfg, task = settings(domain), FAMILIES[domain].train(settings(domain), 0, 0)
     cfg.agent.max_turns = 3
     wrong, none, loose = (
         play(cfg, [task], lines(said))[0] for said in ("finalize: 1", "reason: well", "I think it is 1.")

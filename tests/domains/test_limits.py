@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from recollect.domains.experts.computing import program
 from recollect.domains.experts.texts import GIVE_UP
-from recollect.domains.registry import DOMAINS, expert_of
+from recollect.domains.registry import expert_of
+from recollect.registries import DOMAINS
 from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.types import Action, Task
 from tests.domains.playing import play, settings

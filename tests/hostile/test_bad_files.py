@@ -19,16 +19,17 @@ import zstandard
 
 from recollect.config import amounts
 from recollect.config.compose import compose, read_recipe, to_yaml
-from recollect.data.files import read_rows
-from recollect.files.output import writing
+from recollect.files.output import write_atomic, writing
 from recollect.files.reading import MOST_DEPTH, bounded, is_deep, parse_json, read_bytes
+from recollect.files.rows import read_rows
 from recollect.files.unpacking import Frames
 from recollect.files.yaml import MOST_BYTES, read_mapping
 from recollect.models.checkpoints import problem
 from recollect.models.load import load_config, load_tokenizer
-from recollect.runs.directory import Run, read_trajectories, write_atomic
+from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
+from recollect.trajectories.stored_rows import read_trajectories
 from recollect.trajectories.stream import Piece, records
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 from recollect.rewards.parts import phrases_in, words_in
 from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.rewards.weights import PARTS
@@ -102,7 +102,7 @@ gamed = st.lists(
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(DOMAIN_NAMES), words, gamed, words, gamed, st.booleans())
+@given(st.sampled_from(DOMAINS), words, gamed, words, gamed, st.booleans())
 def test_a_failed_check_never_beats_a_passed_one(
     domain: str, said: str, actions: list[Any], other: str, others: list[Any], by_gold: bool
 ) -> None:
@@ -147,7 +147,7 @@ def test_other_forms_are_read_too(trajectory: dict[str, Any], expected: tuple[fl
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(DOMAIN_NAMES), st.lists(st.sampled_from(ALL_WORDS), min_size=3, max_size=40), gamed)
+@given(st.sampled_from(DOMAINS), st.lists(st.sampled_from(ALL_WORDS), min_size=3, max_size=40), gamed)
 def test_keywords_are_no_answer(domain: str, stuffed: list[str], actions: list[Any]) -> None:
     for answer in (" ".join(stuffed), "The " + ", ".join(stuffed) + ".", "\\boxed{" + " ".join(stuffed) + "}", None):
         if answer is not None and len({w for p in stuffed for w in p.split()}) < 3:
@@ -166,7 +166,7 @@ class Generous(RewardCalculator):
         return 1.0
 
 
-@given(st.sampled_from(DOMAIN_NAMES), gamed, gamed)
+@given(st.sampled_from(DOMAINS), gamed, gamed)
 def test_a_subclass_keeps_the_bound(domain: str, actions: list[Any], others: list[Any]) -> None:
     mine = Generous({"weights": {domain: {"completion": 0.1, "efficiency": 0.1, "quality": 0.7, "reasoning": 0.1}}})
     bad = mine.calculate_reward(made("x", False, actions=actions), domain)
@@ -176,7 +176,7 @@ def test_a_subclass_keeps_the_bound(domain: str, actions: list[Any], others: lis
     assert good["total"] <= 1
 
 
-@given(st.sampled_from([*DOMAIN_NAMES, "chess"]), st.text(max_size=40), st.none() | st.booleans(), gamed)
+@given(st.sampled_from([*DOMAINS, "chess"]), st.text(max_size=40), st.none() | st.booleans(), gamed)
 def test_every_part_is_a_share(domain: str, answer: str, success: bool | None, actions: list[Any]) -> None:
     found = CALCULATOR.calculate_reward(made(answer, success, actions=actions), domain)
     assert all(0 <= value <= 1 for value in found.values())
@@ -203,7 +203,7 @@ def test_weights_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_online_reward_is_the_same() -> None:
-    from recollect.domains.families import MADE_UP
+    from recollect.domains.families import FAMILIES
     from recollect.domains.registry import expert_of
     from recollect.rewards.online import as_record
     from tests.domains.playing import lines, play
@@ -211,7 +211,7 @@ def test_the_online_reward_is_the_same() -> None:
 
     cfg = configured("math")
     cfg.agent.reward_name = "trajectory"
-    task = MADE_UP["math"].train(cfg, 0, 0)
+    task = FAMILIES["math"].train(cfg, 0, 0)
     (good,), (bad,) = play(cfg, [task], expert_of("math")), play(cfg, [task], lines("finalize: 1"))
     for trajectory in (good, bad):
         found = CALCULATOR.calculate_reward(as_record(trajectory.answer, task, trajectory), "math")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
-from recollect.rewards import REWARDS, find_reward, marks_of, needs_answers, reward
-from recollect.rewards.reward_names import Term, parse
+from recollect.config.reward_terms import Term, needs_answers, parse
+from recollect.rewards import REWARDS, find_reward, marks_of, reward
 from recollect.rewards.scoring import call, call_batch, score_groups
 from recollect.types import BadInput, Failure, Group, Score, Task, Trajectory
 from tests.rewards.attempts import attempt, task

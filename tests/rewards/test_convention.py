@@ -191,7 +191,7 @@ def test_rows_that_leave_it_open_are_refused(function: Any, tasks: list[Task], w
     ],
 )
 def test_where_the_rows_answer_comes_from(row: dict[str, Any], settings: list[str], expected: Any) -> None:
-    from recollect.data.files import as_task
+    from recollect.data.task_rows import as_task
 
     made = as_task({"question": "q", **row}, "f", 0, compose(None, ["agent.agent_type=chat", *settings]))
     function = lambda final_response, answer: 1

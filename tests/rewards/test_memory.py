@@ -15,9 +15,8 @@ from recollect.rewards.scoring import call
 from recollect.tools.memory import Memory
 from recollect.tools.memory.tools import ANSWERING, WRITING
 from recollect.tools.memory.workspace import Desk, state, usefulness
-from recollect.tools.tool import ToolCall
 from recollect.tools.toolbox import Toolbox
-from recollect.types import Completion, Task, Trajectory, Turn
+from recollect.types import Completion, Task, ToolCall, Trajectory, Turn
 
 QUESTIONS = [
     {"question": "q1?", "answer": "red"},

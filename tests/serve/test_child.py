@@ -41,7 +41,8 @@ def test_a_role_is_served_while_the_run_lasts(tmp_path: Path) -> None:
 
 
 def test_the_server_ends_with_a_parent_that_is_killed() -> None:
-    code = "from recollect.samplers.child_server import Served; import time; print(Served('tiny').url, flush=True); time.sleep(60)"
+    code = "from recollect.samplers.child_server import Served; import time; "
+    code += "print(Served('tiny').url, flush=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     url = parent.stdout.readline().strip()

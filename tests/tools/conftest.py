@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from recollect.tools import OpenTools, Toolbox, ToolResult
-from recollect.tools.tool import ToolCall
-from recollect.types import Task, Trajectory
+from recollect.types import Task, ToolCall, Trajectory
 
 TASK = Task("t", "question", context="first line\nsecond line\n" * 100)
 

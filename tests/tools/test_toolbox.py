@@ -15,8 +15,7 @@ from recollect.config import Config
 from recollect.config import rules as check
 from recollect.tools import MAKERS, TOOLS, OpenTools, Toolbox, ToolResult, stop, tool
 from recollect.tools.observe import cut
-from recollect.tools.tool import ToolCall
-from recollect.types import BadInput, Task, Trajectory
+from recollect.types import BadInput, Task, ToolCall, Trajectory
 from tests.tools.conftest import TASK, call, one, with_tools
 from tests.waiting import LONG
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from recollect.config.compose import compose
-from recollect.runs.directory import read_trajectories
 from recollect.runtime.console import Console
 from recollect.training.train_run import Fit
+from recollect.trajectories.stored_rows import read_trajectories
 
 
 def test_the_recipe_trains_and_stores_what_the_memory_did(tmp_path: Path, small_model: Path) -> None:

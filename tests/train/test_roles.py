@@ -12,12 +12,13 @@ import pytest
 
 from recollect.config.compose import compose
 from recollect.policies.endpoint import EndpointGone
-from recollect.runs.directory import Run, read_trajectories
+from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import weights_hash
 from recollect.tasks.needle import expert
 from recollect.training.stored_samples import as_trajectory
 from recollect.training.train_run import Fit
+from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 from tests.policies.outside import Outside, running

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
 words = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
@@ -26,7 +26,7 @@ actions = st.lists(
 unified = st.fixed_dictionaries(
     {
         "task_id": texts.filter(bool),
-        "domain": st.sampled_from(DOMAIN_NAMES),
+        "domain": st.sampled_from(DOMAINS),
         "question": texts,
         "actions": actions,
         "final_answer": st.none() | texts,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.formats.steps import called, shown
 from recollect.trajectories.row_templates import Templates, load
-from recollect.trajectories.schema import SCHEMA, problem
+from recollect.trajectories.schema import json_schema, problem
 from recollect.trajectories.training_rows import conversation
 from recollect.trajectories.unify import unify
 from tests.trajectories.made import anything, as_openai, as_sharegpt, texts, unified, words
@@ -37,14 +37,14 @@ def test_the_quick_check_accepts_what_the_schema_accepts(record: dict[str, Any])
     assert problem(record) is None
 
 
-@given(unified, st.sampled_from([*SCHEMA["required"], "extra"]), anything, st.booleans())
+@given(unified, st.sampled_from([*json_schema()["required"], "extra"]), anything, st.booleans())
 def test_the_quick_check_is_the_schema(record: dict[str, Any], field: str, value: Any, drop: bool) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     changed = {k: v for k, v in record.items() if not drop or k != field}
     if not drop:
         changed[field] = value
     # JSON Schema takes 1.0 for an integer and True for no number; the check differs in neither
-    assert (problem(changed) is None) == jsonschema.Draft202012Validator(SCHEMA).is_valid(changed)
+    assert (problem(changed) is None) == jsonschema.Draft202012Validator(json_schema()).is_valid(changed)
 
 
 @pytest.mark.parametrize(

@@ -6,23 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.columns import messages_of
 from recollect.data.documents import Spans
-from recollect.domains import DOMAIN_AGENT_NAMES
-from recollect.types import BadInput, Message, Task
-
-CONVERSING = (
-    "chat",
-    "hf",
-    "react",
-    "code",
-    "search_r1",
-    *DOMAIN_AGENT_NAMES,
-)  # agents whose first prompt is the question
+from recollect.types import Message, Task
 
 
 def first_messages(task: Task, cfg: Config) -> list[Message]:
@@ -89,32 +79,6 @@ def too_long(length: int, limit: int) -> str:
     )
 
 
-def within_limits(tasks: Sequence[Task], cfg: Config, training: bool, say: Callable[[str], None]) -> list[Task]:
-    """The tasks that may be asked: overlong training tasks are left out, or overlong tasks refused, if so configured.
-
-    Only agents that converse from the question have this limit; a recurrent agent has limits of its own.
-    """
-    data, leave_out = cfg.data, training and cfg.data.filter_overlong_prompts
-    if cfg.agent.agent_type not in CONVERSING or not (leave_out or data.truncation == "error"):
-        return list(tasks)
-    renderer = _renderer(cfg)
-    lengths = [len(renderer.prompt(first_messages(task, cfg))) for task in tasks]
-    kept = [task for task, length in zip(tasks, lengths, strict=True) if length <= data.max_prompt_length]
-    if len(kept) == len(tasks):
-        return kept
-    if not leave_out:
-        i = next(i for i, length in enumerate(lengths) if length > data.max_prompt_length)
-        raise BadInput(f"{tasks[i].place or tasks[i].id}: {too_long(lengths[i], data.max_prompt_length)}")
-    say(
-        f"left out {len(tasks) - len(kept)} of {len(tasks)} training tasks: longer than {data.max_prompt_length} tokens"
-    )
-    if not kept:
-        raise BadInput(
-            f"all {len(tasks)} training tasks are longer than data.max_prompt_length={data.max_prompt_length}"
-        )
-    return kept
-
-
 def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) -> str:
     """What is said when a question and its completion cannot fit the model's window; empty when they do."""
     length = min(len(renderer.prompt(first_messages(Task("", question), cfg))), cfg.data.max_prompt_length)
@@ -125,16 +89,3 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) 
         f"the model's window of {window} tokens is too small: prompt {length} + data.max_response_length "
         f"{cfg.data.max_response_length} = {need}; lower data.max_response_length or data.max_prompt_length"
     )
-
-
-def token_counter(cfg: Config) -> Callable[[str], int]:
-    """A function that counts the policy's tokens of a text."""
-    renderer = _renderer(cfg)
-    return lambda text: len(renderer.encode(text))
-
-
-def _renderer(cfg: Config) -> Renderer:
-    """The policy's own tokens, which only limits on the data need before the model is loaded."""
-    from recollect.models.load import load_tokenizer
-
-    return Renderer(load_tokenizer(cfg.actor_rollout_ref.model.path, cfg.agent.template))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from recollect.agents import find_agent
+from recollect.agents.find import find_agent
 from recollect.agents.progress import RolloutProgress, report
 from recollect.agents.session import Binding, Session, SessionTools
 from recollect.chat import TOOL_PARSERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,18 @@ from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
 from recollect.data.documents import ahead, centre_cut, is_long, length_of, sections
 from recollect.policies.scripted import Expert
-from recollect.tools.tool import ToolCall, ToolResult
-from recollect.types import Action, BadInput, Completion, Message, Sampling, Task, Trajectory, Turn
+from recollect.types import (
+    Action,
+    BadInput,
+    Completion,
+    Message,
+    Sampling,
+    Task,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+    Turn,
+)
 
 
 class OpenTools(Protocol):
@@ -247,8 +256,3 @@ def token_offsets(tokenizer: Any, text: str) -> Tokens:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise BadInput("sections are counted in tokens, which needs a fast tokenizer (a tokenizer.json)")
     return Tokens(tokenizer.backend_tokenizer, text)
-
-
-def noise_seed(seed: int, key: str) -> int:
-    """A 63-bit number that depends on the run's seed and the request's key alone."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}|{key}".encode(), digest_size=8).digest(), "little") >> 1

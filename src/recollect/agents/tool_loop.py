@@ -13,8 +13,7 @@ from recollect.chat.schemas import Schema, as_list, as_text
 from recollect.config import Config
 from recollect.runtime.plugins import find
 from recollect.tools.observe import cut
-from recollect.tools.tool import ToolCall, ToolResult
-from recollect.types import Completion, Message, Task
+from recollect.types import Completion, Message, Task, ToolCall, ToolResult
 
 LEAST = 64  # characters of a tool result that are worth showing
 NOTE = 300  # characters of a tool result in a trajectory's notes

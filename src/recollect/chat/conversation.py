@@ -14,8 +14,7 @@ from typing import Any
 from recollect.chat.media import refuse_media
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
-from recollect.tools.tool import ToolCall
-from recollect.types import BadInput, Message
+from recollect.types import BadInput, Message, ToolCall
 
 SHAREGPT_ROLES = {
     "human": "user",

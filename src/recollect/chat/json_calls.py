@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from recollect.chat.schemas import Schema, loads
-from recollect.tools.tool import ToolCall
+from recollect.types import ToolCall
 
 _DECODER = json.JSONDecoder()
 _OPEN, _CLOSE, _PYTHON = "<tool_call>", "</tool_call>", "<|python_tag|>"

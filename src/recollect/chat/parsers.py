@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from recollect.chat.json_calls import hermes, llama
 from recollect.chat.schemas import Schema
 from recollect.chat.text_calls import code, compact, line, react, search_r1
-from recollect.tools.tool import ToolCall
+from recollect.types import ToolCall
 
 Parser = Callable[[str, Sequence[Schema]], list[ToolCall]]
 

@@ -16,8 +16,7 @@ from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
 from recollect.chat.writers import TOOL_WRITERS
-from recollect.tools.tool import ToolCall
-from recollect.types import BadInput, Message
+from recollect.types import BadInput, Message, ToolCall
 
 _MARK = "\u2402recollect\u2403"
 _START = (Message("user", "a"), Message("assistant", _MARK))

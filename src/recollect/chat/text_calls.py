@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.chat.schemas import Schema, function, loads, named, only_parameter, parameters, required
-from recollect.tools.tool import ToolCall
+from recollect.types import ToolCall
 
 _LABEL = re.compile(
     r"^[ \t*]*(Thought|Action Input|Action|Input|Observation|Final Answer)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from recollect.tools.tool import ToolCall
+from recollect.types import ToolCall
 
 Writer = Callable[[Sequence[ToolCall]], str]
 

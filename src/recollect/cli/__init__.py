@@ -20,7 +20,7 @@ __all__ = ["app", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a disk that takes no more
 
-for _part in ("training", "evaluation", "trajectories", "look"):  # the order in which --help lists their commands
+for _part in ("training", "evaluation", "trajectories", "package"):  # the order in which --help lists their commands
     import_module(f"recollect.cli.{_part}")
 
 

@@ -69,9 +69,9 @@ def convert(
     recollect convert data/raw/*.json --domain mhqa --out data/unified/mhqa.jsonl
     """
     if schema:
-        from recollect.trajectories.schema import SCHEMA
+        from recollect.trajectories.schema import json_schema
 
-        return print(json.dumps(SCHEMA, indent=2))
+        return print(json.dumps(json_schema(), indent=2))
     if not inputs or out is None:
         raise BadInput("name what to convert and --out FILE_OR_DIR")
     from recollect.runtime.console import Console

@@ -16,13 +16,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from recollect.config import Config
 from recollect.config.aliases import AGENT_NAMES, canonical, refuse_contradictions, resolve, stale
+from recollect.config.from_trajectories import agent_of
+from recollect.config.reward_terms import EVERY_QUESTION
 from recollect.config.rules import checked
-from recollect.config.translate import Translated
-from recollect.config.translate import apply as translate
+from recollect.config.translate import Translated, translate
 from recollect.config.translate.apply import refuse_unread
-from recollect.data.files import MANY, agent_of_rows
+from recollect.files.rows import agent_of_rows
 from recollect.files.yaml import parse_yaml, read_yaml, refuse_endless
-from recollect.rewards.reward_names import EVERY_QUESTION
+from recollect.registries import AGENTS
 from recollect.types import BadInput
 
 DEFAULT_RECIPE = "needle"
@@ -137,15 +138,13 @@ def _of_rows(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     if not name and not any(key in given for key in AGENT_KEYS) and files:
         name = agent_of_rows([str(path) for path in (files if isinstance(files, list) else _as_list(files))])
         picked = [("agent.agent_type", AGENT_NAMES.get(name, name))] if name else []
-    if name in AGENT_NAMES and AGENT_NAMES[name] in MANY and "agent.reward_name" not in given:
+    if name in AGENT_NAMES and AGENTS.knows(AGENT_NAMES[name], "many_questions") and "agent.reward_name" not in given:
         picked.append(("agent.reward_name", EVERY_QUESTION))
     return picked
 
 
 def _own_data(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a command starts from that brings data of its own; trajectories of a domain name their agent. Else None."""
-    from recollect.sources.stored_agents import agent_of
-
     files, offline = (_as_list(given.get(f"data.{name}") or []) for name in ("train_files", "offline_files"))
     agent = agent_of([*files, *offline])
     return agent if agent or files else None

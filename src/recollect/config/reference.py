@@ -1,4 +1,4 @@
-"""The configuration reference, made from the configuration itself: ``python -m recollect.config.reference > docs/config.md``.
+"""The configuration reference, made from the settings: ``python -m recollect.config.reference > docs/config.md``.
 
 A key's meaning is the comment after its field, so there is one place to write it. Nothing here needs torch.
 """
@@ -17,14 +17,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, get_type_hints
 
-from recollect import config
+from recollect.config import schema
 
 HEADER = """# Configuration
 
 Every key, with its type, its default and its meaning. Defaults are those of the tree; a recipe sets its own values over
 them, and `key=value` on the command line sets yours over both. An unknown key is refused with the nearest known one.
 
-This page is generated from `src/recollect/config/`: `python -m recollect.config.reference > docs/config.md`.
+This page is generated from `src/recollect/config/schema/`: `python -m recollect.config.reference > docs/config.md`.
 """
 
 
@@ -54,8 +54,8 @@ class Section:
 def comments() -> dict[tuple[str, str], str]:
     """(class, field) → the comment that ends the field's line."""
     found: dict[tuple[str, str], str] = {}
-    below = [f"{config.__name__}.{module.name}" for module in pkgutil.iter_modules(config.__path__)]
-    for name in (config.__name__, *below):
+    below = [f"{schema.__name__}.{module.name}" for module in pkgutil.iter_modules(schema.__path__)]
+    for name in (schema.__name__, *below):
         source = inspect.getsource(import_module(name))
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
@@ -68,7 +68,7 @@ def comments() -> dict[tuple[str, str], str]:
 
 def sections(tree: Any = None, prefix: str = "") -> Iterator[Section]:
     """Every section of the tree, from the top, with the defaults that hold at its place."""
-    tree = config.Config() if tree is None else tree
+    tree = schema.Config() if tree is None else tree
     kind, meanings = type(tree), comments()
     hints = get_type_hints(kind)
     keys, below = [], []

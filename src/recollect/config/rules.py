@@ -9,16 +9,11 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recollect.agents import roles
 from recollect.chat import TEMPLATES, TOOL_PARSERS
-from recollect.config import Config, Optim, amounts, finite
+from recollect.config import Config, Optim, amounts, finite, roles, sandbox_rules
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
-from recollect.data.files import MANY
-from recollect.domains import DOMAIN_AGENT_NAMES
-from recollect.domains.families import MADE_UP
-from recollect.rewards import REWARDS
-from recollect.rewards.reward_names import parse
-from recollect.sandbox import check as sandbox
+from recollect.config.reward_terms import parse
+from recollect.registries import AGENTS, FAMILIES, REWARDS
 from recollect.types import BadInput
 
 ESTIMATORS = (*("gae", "grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "gpg"),)
@@ -26,13 +21,10 @@ LOSS_MODES = ("ppo", "gspo", "cispo", "dr_grpo", "reinforce")
 AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "trajectory-mean")
 KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
-TOOL_AGENTS = ("hf", "react", "code", "search_r1", *DOMAIN_AGENT_NAMES)
-AGENTS: tuple[str, ...] = ("recurrent", "chat", *TOOL_AGENTS, "tool_memory", "concat", "rag")
 TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
 )
-NEEDED = {"code": ("python_executor", "code_interpreter"), "search_r1": ("search", "google_search")}  # what they call
 ENGINES = ("engine", "vllm", "sglang", "trtllm", "hf")  # names of samplers; the first is the one there is
 DTYPES = ("auto", "float32", "bfloat16")
 
@@ -57,17 +49,18 @@ def _agent(cfg: Config) -> Problems:
     yield from _known("agent.backend", agent.backend, ["async_verl"], "the engine of this process generates")
     if agent.template is not None:
         yield from _known("agent.template", agent.template, list(TEMPLATES), "without it the tokenizer's own is used")
-    if agent.tools and agent.agent_type in ("recurrent", "chat", "concat", "rag"):
+    spec = AGENTS.get(agent.agent_type)
+    if agent.tools and spec is not None and not spec.uses_tools:
         yield (
             f"agent.tools={list(agent.tools)}: the agent {agent.agent_type} uses no tools; those that do: "
-            + ", ".join((*TOOL_AGENTS, "tool_memory"))
+            + ", ".join(AGENTS.those("uses_tools"))
         )
-    if agent.agent_type in TOOL_AGENTS:
+    if spec is not None and spec.uses_tools and not spec.reads_document:
         for tool in agent.tools:
             if ":" not in tool:
                 yield from _known("agent.tools", tool, TOOLS, "or module:function, or file.py:function")
-        wanted = NEEDED.get(agent.agent_type, ())
-        if not agent.tools and agent.agent_type not in ("hf", *DOMAIN_AGENT_NAMES):
+        wanted = spec.calls
+        if not agent.tools and spec.needs_tools:
             yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{(*wanted, TOOLS[0])[0]}]"
         elif wanted and agent.tool_parser is None and not any(":" in t or t in wanted for t in agent.tools):
             yield f"agent.agent_type={agent.agent_type} calls {' or '.join(wanted)}; put one of them into agent.tools"
@@ -89,7 +82,7 @@ def _agent_name(cfg: Config) -> Problems:
     name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
     if name in AGENTS or ":" in name:
         return
-    key, choices = "agent.agent_type", AGENTS
+    key, choices = "agent.agent_type", tuple(AGENTS)
     if override == name:
         key, choices = "actor_rollout_ref.rollout.agent_name_override", (*AGENT_NAMES, *AGENTS)
     near = difflib.get_close_matches(name, choices, 1)
@@ -154,7 +147,7 @@ def _tool_memory(cfg: Config) -> Problems:
 
 def _data(cfg: Config) -> Problems:
     data = cfg.data
-    yield from _known("data.made_up", data.made_up, list(MADE_UP))
+    yield from _known("data.made_up", data.made_up, list(FAMILIES))
     yield from _known("data.truncation", data.truncation, ["error", "left", "right", "center"])
     yield from _positive(data, "data", "train_batch_size val_batch_size max_prompt_length")
     yield from _positive_by_any_name(LENGTH, data.max_response_length)
@@ -179,8 +172,9 @@ def _ledger(cfg: Config) -> Problems:
     for name in ("hard", "early"):
         yield from _share(f"data.ledger.{name}", getattr(ledger, name))
     kind, files = cfg.agent.agent_type, cfg.data.train_files or cfg.data.val_files
-    if cfg.data.made_up == "ledger" and not files and kind not in MANY and ":" not in kind:
-        yield f"data.made_up=ledger has several questions, and the agent {kind} answers one; use {', '.join(MANY)}"
+    if cfg.data.made_up == "ledger" and not files and kind in AGENTS and not AGENTS[kind].many_questions:
+        able = ", ".join(AGENTS.those("many_questions"))
+        yield f"data.made_up=ledger has several questions, and the agent {kind} answers one; use {able}"
     if ledger.accounts < 2:
         yield f"data.ledger.accounts={ledger.accounts}: a book has at least 2"
 
@@ -357,7 +351,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     amounts.problems,
     *(_agent, _recurrent, _tool_memory, _data, _needle, _ledger, _model, _actor, _rollout, _algorithm, _critic),
     *(_sft, _evaluation, _trainer, _search, _judge),
-    sandbox.problems,
+    sandbox_rules.problems,
     roles.problems,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import Config
-from recollect.data.files import MANY
+from recollect.registries import AGENTS
 
 COMPARING = ("grpo", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg")  # estimators that compare attempts at a task
 
@@ -23,7 +23,9 @@ def notes(cfg: Config) -> Iterator[str]:
         if size > 1:
             yield f"{place}.fsdp_config.fsdp_size={size}: weights are spread over at most all devices, and there is one"
     algorithm, n = cfg.algorithm, cfg.actor_rollout_ref.rollout.n
-    within = cfg.agent.agent_type in MANY and algorithm.group_by != "question"  # questions of a task are compared too
+    within = (
+        AGENTS.knows(cfg.agent.agent_type, "many_questions") and algorithm.group_by != "question"
+    )  # questions of a task are compared too
     if n == 1 and algorithm.adv_estimator in COMPARING and not within and not cfg.data.offline_files:
         yield (
             f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={algorithm.adv_estimator} compares attempts at a "

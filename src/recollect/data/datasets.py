@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recollect.data.files import expand, read_rows
 from recollect.data.gsm8k import gsm8k_row
 from recollect.data.hotpotqa import hotpotqa_row
 from recollect.files.output import refuse_unwritable, writing
+from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput
 
 Converter = Callable[[Mapping[str, Any], str, int], dict[str, Any]]

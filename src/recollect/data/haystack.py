@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.datasets import new_file, write_rows
-from recollect.data.files import expand, read_rows
 from recollect.data.hotpotqa import hotpotqa_row
 from recollect.data.paragraphs import TEXTS, document_text, write_paragraphs
+from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput
 
 STREAMED = 1000  # documents of more paragraphs are stored as indices

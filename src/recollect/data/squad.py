@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.datasets import new_file, write_rows
-from recollect.data.files import expand
 from recollect.data.paragraphs import document_text
 from recollect.files.reading import read_json
+from recollect.files.rows import expand
 from recollect.types import BadInput
 
 NO_ANSWER = "questions without an answer"

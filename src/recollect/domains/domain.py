@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.config import Config
-from recollect.tools.tool import Tool, ToolResult, stop, tool
-from recollect.types import Action, Task
+from recollect.tools.tool import Tool, stop, tool
+from recollect.types import Action, Task, ToolResult
 
 if TYPE_CHECKING:
     from recollect.agents.session import Session
@@ -84,4 +84,5 @@ class Domain:
     prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
     ask: Callable[[Task], str] = as_asked  # the first message
     missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing
+    roles: tuple[str, ...] = ("agent",)  # who speaks; the agent first
     provision: Provision | None = None  # None: a question alone is enough, or has to bring what it is about

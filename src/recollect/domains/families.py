@@ -15,6 +15,7 @@ from recollect.config import Config
 from recollect.domains.registry import expert_of
 from recollect.domains.tasks import math, mhqa, swe, tau, video
 from recollect.policies.scripted import Expert, Scripted
+from recollect.registries import FAMILIES
 from recollect.tasks import arithmetic, facts, ledger, lists, needle
 from recollect.tasks.family import Stream
 from recollect.types import Task, Trajectory
@@ -26,7 +27,7 @@ def no_length(cfg: Config, multiple: int) -> int:
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class Family:
     """How one family is made. Held-out tasks never occur in training."""
 
     train: Callable[[Config, int, int], Task]  # (configuration, step, index): a training task
@@ -37,20 +38,20 @@ class MadeUp:
     sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
 
 
-def _domain(stream: Stream) -> MadeUp:
-    return MadeUp(stream.train, stream.held_out, player=expert_of(stream.name))
+def _domain(stream: Stream) -> Family:
+    return Family(stream.train, stream.held_out, player=expert_of(stream.name))
 
 
-def _plain(module: ModuleType) -> MadeUp:
+def _plain(module: ModuleType) -> Family:
     """A family whose file has everything by the usual names."""
-    return MadeUp(module.train_task, module.held_out_task, module.expert, sloppy=module.sloppy)
+    return Family(module.train_task, module.held_out_task, module.expert, sloppy=module.sloppy)
 
 
-MADE_UP = {
-    "needle": MadeUp(
+_FAMILIES = {
+    "needle": Family(
         needle.train_task, needle.held_out_task, needle.expert, sections=needle.sections, sloppy=needle.sloppy
     ),
-    "ledger": MadeUp(
+    "ledger": Family(
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
@@ -58,21 +59,22 @@ MADE_UP = {
 }
 
 
-def _mixed(names: Sequence[str]) -> MadeUp:
+def _mixed(names: Sequence[str]) -> Family:
     """Tasks of several domains in turn; the agent `domain` tells them apart by their source."""
-    pick = lambda index: MADE_UP[names[index % len(names)]]
+    pick = lambda index: FAMILIES[names[index % len(names)]]
     experts = {name: expert_of(name) for name in names}
-    return MadeUp(
+    return Family(
         lambda cfg, step, index: pick(index).train(cfg, step, index),
         lambda cfg, multiple, index: pick(index).held_out(cfg, multiple, index // len(names)),
         player=lambda task, trajectory: experts[task.source](task, trajectory),
     )
 
 
-MADE_UP["domains"] = _mixed(("mhqa", "video", "math"))
+FAMILIES.update(_FAMILIES)
+FAMILIES["domains"] = _mixed(("mhqa", "video", "math"))
 
 
-def expert_policy(family: MadeUp, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:
+def expert_policy(family: Family, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:
     """The policy that plays a family's expert, or its sloppy agent; None where it has none."""
     if sloppy:
         return Scripted(renderer, family.sloppy) if family.sloppy is not None else None
@@ -81,9 +83,9 @@ def expert_policy(family: MadeUp, renderer: Renderer, sloppy: bool = False) -> S
     return Scripted(renderer, family.expert) if family.expert is not None else None
 
 
-def made_up(cfg: Config) -> MadeUp:
+def made_up(cfg: Config) -> Family:
     """The family that the configuration names."""
-    return MADE_UP[cfg.data.made_up]
+    return FAMILIES[cfg.data.made_up]
 
 
 def has_lengths(cfg: Config) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recollect.config import Config
-from recollect.domains.domain import Domain
 from recollect.domains.math import MATH
 from recollect.domains.mhqa import MHQA
 from recollect.domains.swe import SWE
 from recollect.domains.tau import TAU
 from recollect.domains.video import VIDEO
+from recollect.registries import DOMAINS
 from recollect.tools.tool import Tool
 from recollect.types import BadInput, Task, Trajectory
 
-DOMAINS: dict[str, Domain] = {d.name: d for d in (MHQA, VIDEO, MATH, SWE, TAU)}
+for _domain in (MHQA, VIDEO, MATH, SWE, TAU):
+    DOMAINS[_domain.name] = _domain
 
 
 def tools_of(cfg: Config, source: str = "") -> list[str | Tool]:

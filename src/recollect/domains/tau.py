@@ -164,4 +164,9 @@ def missing(task: Task, cfg: Config) -> str:
 
 
 OWN = Provision("the policy and the few records that come with recollect", with_records)
-TAU = Domain("tau", PROMPT, tools, verify, tau_expert, prepare, asked, missing=missing, provision=OWN)
+TAU = Domain(
+    *("tau", PROMPT, tools, verify, tau_expert, prepare, asked),
+    missing=missing,
+    roles=("agent", "user"),
+    provision=OWN,
+)

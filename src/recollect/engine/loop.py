@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.agents.session import noise_seed
 from recollect.engine.noise import uniform
 from recollect.engine.request import Request
 from recollect.engine.row_state import RowState
@@ -87,7 +86,7 @@ class Loop(ABC):
                 f"do not fit the model's window of {self.window}"
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        noise = noise_seed(sampling.seed, sampling.key)
+        noise = sampling.noise_seed
         request = Request(prompt, sampling, noise, future, watch=watch, held=self.held)
         self.waiting.append(request)
         self._open[request] = None

@@ -14,7 +14,7 @@ import torch
 
 from recollect.config import Config
 from recollect.config.compose import to_yaml
-from recollect.data.files import expand
+from recollect.files.rows import expand
 
 PACKAGES = ("recollect", "torch", "transformers", "tokenizers", "numpy", "peft")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.data.files import expand
 from recollect.eval.card import model_hash
 from recollect.eval.items import deciding
+from recollect.files.rows import expand
 from recollect.samplers.checkpoint_roles import Named, config_of
 from recollect.types import BadInput
 

@@ -9,7 +9,8 @@ from recollect.config import Config
 from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
-from recollect.runs.directory import Run, write_atomic
+from recollect.files.output import write_atomic
+from recollect.runs.directory import Run
 from recollect.types import Group
 
 SHOWN = 3  # trajectories in the report

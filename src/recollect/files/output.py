@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,3 +42,18 @@ def unwritten(path: Path, error: Exception, what: str = "") -> Unwritten:
     """What is said of something that could not be written; libraries have errors of their own for a full disk."""
     why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
     return Unwritten(f"{what}{path} could not be written: {why}; make room, and the same command goes on")
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file beside its place, sync it, and rename it in: it is never half there."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with writing(path):
+            with temporary.open("wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except BadInput:
+        temporary.unlink(missing_ok=True)
+        raise

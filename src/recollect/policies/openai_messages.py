@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from recollect.agents.session import noise_seed
 from recollect.chat.schemas import Schema, loads
 from recollect.chat.writers import TOOL_WRITERS
-from recollect.tools.tool import ToolCall
-from recollect.types import Completion, Message, Sampling
+from recollect.types import Completion, Message, Sampling, ToolCall
 
 
 def as_messages(log: Sequence[Message | Completion]) -> list[dict[str, Any]]:
@@ -37,7 +35,7 @@ def request_body(
         "messages": as_messages(log),
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
-        "seed": noise_seed(sampling.seed, sampling.key) & 0x7FFFFFFF,
+        "seed": sampling.noise_seed & 0x7FFFFFFF,
     }
     if sampling.top_p < 1:
         body["top_p"] = sampling.top_p

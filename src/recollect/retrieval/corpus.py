@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.data.files import expand, read_rows
 from recollect.files.reading import read_text
+from recollect.files.rows import expand, read_rows
 from recollect.tasks import facts
 from recollect.types import BadInput
 
@@ -29,7 +29,7 @@ class Passage:
     text: str
 
 
-MADE_UP = "made_up"  # the corpus of the made-up task family `facts`, which needs no file
+FAMILIES = "made_up"  # the corpus of the made-up task family `facts`, which needs no file
 
 
 def files_of(corpus: str) -> list[Path]:
@@ -48,7 +48,7 @@ def files_of(corpus: str) -> list[Path]:
 def fingerprint(corpus: str) -> str:
     """A name for the state of a corpus: its files with their sizes and times of change."""
     digest = hashlib.blake2b(digest_size=10)
-    if corpus == MADE_UP:
+    if corpus == FAMILIES:
         digest.update("\n".join(facts.passages()).encode())
         return digest.hexdigest()
     for path in files_of(corpus):
@@ -59,7 +59,7 @@ def fingerprint(corpus: str) -> str:
 
 def passages(corpus: str) -> Iterator[Passage]:
     """All passages, in order of files and rows."""
-    if corpus == MADE_UP:
+    if corpus == FAMILIES:
         yield from (Passage("", text) for text in facts.passages())
         return
     for path in files_of(corpus):

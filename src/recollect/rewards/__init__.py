@@ -1,13 +1,20 @@
 """Rewards: plain functions of an answer, its task and its trajectory."""
 
-# each registers its rewards
-from recollect.rewards import conduct as trajectory
-from recollect.rewards import domain, judge, memagent, online, text
-from recollect.rewards import math_answers as math
-from recollect.rewards import memory_qa as memory
-from recollect.rewards import programs as code  # noqa: F401
-from recollect.rewards.decorator import REWARDS, marks_of, reward
-from recollect.rewards.reward_names import find_reward, needs_answers
+from recollect.config.reward_terms import needs_answers
+from recollect.registries import REWARDS
+from recollect.rewards import (  # noqa: F401  each adds its rewards to the registry
+    conduct,
+    domain,
+    judge,
+    math_answers,
+    memagent,
+    memory_qa,
+    online,
+    programs,
+    text,
+)
+from recollect.rewards.decorator import marks_of, reward
+from recollect.rewards.reward_names import find_reward
 from recollect.rewards.trajectory_total import RewardCalculator
 
 __all__ = ["REWARDS", "RewardCalculator", "find_reward", "marks_of", "needs_answers", "reward"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from recollect.config import Config
+from recollect.config.reward_terms import KEY, parse
 from recollect.data.questions import questions_of
 from recollect.rewards.arguments import check_names
 from recollect.rewards.convention import described
 from recollect.rewards.decorator import REWARDS, is_ours
-from recollect.rewards.reward_names import KEY, find_reward, parse
+from recollect.rewards.reward_names import find_reward
 from recollect.runtime.plugins import find
 from recollect.types import Task
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
+from recollect.registries import REWARDS
+
 Level = Literal["trajectory", "group", "batch"]
 F = TypeVar("F", bound=Callable[..., Any])
-
-REWARDS: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)

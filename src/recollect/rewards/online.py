@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 from recollect.rewards.decorator import reward
 from recollect.rewards.trajectory_total import calculator
 from recollect.types import BadInput, Task, Trajectory
@@ -12,8 +12,8 @@ from recollect.types import BadInput, Task, Trajectory
 
 def _check(domain: str = "", weights: str = "") -> None:
     """The domain must be one, and the file of weights must be there and sound."""
-    if domain and domain not in DOMAIN_NAMES:
-        raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAIN_NAMES)}")
+    if domain and domain not in DOMAINS:
+        raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAINS)}")
     calculator(weights or None)
 
 
@@ -22,7 +22,7 @@ def trajectory_reward(
     answer: str, task: Task, trajectory: Trajectory, domain: str = "", weights: str = ""
 ) -> dict[str, float]:
     """Completion, efficiency, quality and reasoning by domain: `domain`, else the data source, else as mhqa."""
-    found = domain or (task.source if task.source in DOMAIN_NAMES else "mhqa")
+    found = domain or (task.source if task.source in DOMAINS else "mhqa")
     parts = calculator(weights or None).calculate_reward(as_record(answer, task, trajectory), found)
     return {"reward": parts.pop("total"), **parts}
 

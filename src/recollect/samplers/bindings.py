@@ -13,18 +13,19 @@ from typing import Any
 
 import torch
 
-from recollect.agents.roles import Bound, bindings
 from recollect.agents.session import Binding
+from recollect.agents.window import check_window
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.config.roles import Bound, bindings
 from recollect.engine import Loop, load_fitted, make_engine
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.load import load_tokenizer
+from recollect.models.starting_model import starting_model
 from recollect.policies.endpoint import Endpoint, Patience
 from recollect.samplers.child_server import Served
-from recollect.training.setup import check_window, starting_model
 
 URLS = ("http://", "https://")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.agents.roles import roles_of
 from recollect.config import Config
 from recollect.config.compose import compose, stored_tree
+from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.samplers.bindings import URLS, Cast, acting_roles
 from recollect.types import BadInput

@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from recollect.config import Config
-from recollect.domains import DOMAIN_NAMES
 from recollect.types import BadInput, Task
 
 
 def provided(tasks: Sequence[Task], cfg: Config, say: Callable[[str], None]) -> list[Task]:
     """The tasks that the agents of their domains can work on; it says which were given something, or left out."""
-    from recollect.domains.registry import DOMAINS
+    from recollect.registries import DOMAINS
 
     given, lacking, kept = Counter[str](), dict[str, list[str]](), list[Task]()
     for task in tasks:
         name = task.source if cfg.agent.agent_type == "domain" else cfg.agent.agent_type
-        domain = DOMAINS.get(name) if name in DOMAIN_NAMES else None
+        domain = DOMAINS.get(name) if name in DOMAINS else None
         problem = domain.missing(task, cfg) if domain else ""
         if problem and domain and domain.provision:
             given[f"{name}: {domain.provision.words}"] += 1

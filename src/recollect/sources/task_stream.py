@@ -6,15 +6,16 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from recollect.agents.first_prompt import token_counter, within_limits
 from recollect.config import Config
 from recollect.config.aliases import AGENT_NAMES, task_seed
-from recollect.data.files import load_tasks, tasks_of
 from recollect.data.sections import agents_named, recut
+from recollect.data.task_rows import load_tasks, tasks_of
 from recollect.domains.families import has_lengths, made_up
 from recollect.sources.built_in import provided
-from recollect.sources.stored_tasks import create_rl_dataset, holds_trajectories
+from recollect.sources.limits import token_counter, within_limits
+from recollect.sources.stored_tasks import create_rl_dataset
 from recollect.sources.tasks_of_runs import completed
+from recollect.trajectories.stored_rows import holds_trajectories
 from recollect.types import BadInput, Task
 
 MADE_UP_TASKS = 256  # validation tasks of families without lengths

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from recollect.config import Config
 from recollect.config.compose import from_yaml
-from recollect.data.files import expand
 from recollect.domains.families import made_up
+from recollect.files.rows import expand
 from recollect.files.yaml import read_yaml
-from recollect.sources.stored_tasks import STORED, Row
+from recollect.trajectories.stored_rows import STORED, Row
 from recollect.types import BadInput, Task
 
 Tasks = Callable[[Config], Sequence[Task]]  # those of data.train_files

@@ -12,8 +12,7 @@ import re
 from recollect.chat.writers import hermes
 from recollect.config import Config
 from recollect.tasks.names import Split, mistaken, numbers, roll
-from recollect.tools.tool import ToolCall
-from recollect.types import Task
+from recollect.types import Task, ToolCall
 
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 DIGITS = 3

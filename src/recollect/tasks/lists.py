@@ -13,8 +13,7 @@ from collections.abc import Callable
 from recollect.chat.writers import code
 from recollect.config import Config
 from recollect.tasks.names import Split, mistaken, numbers, roll
-from recollect.tools.tool import ToolCall
-from recollect.types import Task
+from recollect.types import Task, ToolCall
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {"largest": max, "smallest": min, "total": sum}
 LENGTHS = (3, 4)

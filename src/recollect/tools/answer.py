@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recollect.tools.tool import ToolResult, stop, tool
+from recollect.tools.tool import stop, tool
+from recollect.types import ToolResult
 
 
 @tool

@@ -5,7 +5,8 @@ from __future__ import annotations
 from recollect.config import Config
 from recollect.sandbox.sandbox_session import Session
 from recollect.tools.program_output import observation
-from recollect.tools.tool import ToolResult, tool
+from recollect.tools.tool import tool
+from recollect.types import ToolResult
 
 
 @tool(timeout=None)

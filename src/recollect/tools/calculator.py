@@ -6,7 +6,8 @@ from fractions import Fraction
 
 from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
 from recollect.tools.polynomial import Polynomial, roots
-from recollect.tools.tool import ToolResult, tool
+from recollect.tools.tool import tool
+from recollect.types import ToolResult
 
 MAX_EXPRESSION = 2000
 

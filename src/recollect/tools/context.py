@@ -6,8 +6,8 @@ from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.sandbox.sandbox_session import Session
 from recollect.tools.program_output import observation
-from recollect.tools.tool import ToolResult, tool
-from recollect.types import Task
+from recollect.tools.tool import tool
+from recollect.types import Task, ToolResult
 
 NAME = "context.txt"
 SHOWN = 500

@@ -7,7 +7,8 @@ from typing import Any
 from recollect.config import Config
 from recollect.sandbox.sandbox_session import Session
 from recollect.tools.program_output import observation
-from recollect.tools.tool import ToolResult, tool
+from recollect.tools.tool import tool
+from recollect.types import ToolResult
 
 
 async def _do(session: Session, cfg: Config, name: str, **arguments: Any) -> ToolResult:

@@ -16,8 +16,8 @@ from typing import Any
 
 from recollect.chat.media import PARTS, WHY
 from recollect.tools.signature import Signature
-from recollect.tools.tool import TIMEOUT_S, Tool, ToolResult
-from recollect.types import BadInput
+from recollect.tools.tool import TIMEOUT_S, Tool
+from recollect.types import BadInput, ToolResult
 
 START_S = 60.0
 CLOSE_S = 10.0

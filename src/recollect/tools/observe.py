@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from recollect.chat.media import WHY, media_in
-from recollect.tools.tool import ToolResult
+from recollect.types import ToolResult
 
 
 def cut(text: str, most: int, side: str = "middle") -> str:

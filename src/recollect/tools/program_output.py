@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recollect.config import Sandbox
 from recollect.sandbox.sandbox_session import Ran
-from recollect.tools.tool import ToolResult
+from recollect.types import ToolResult
 
 
 def observation(ran: Ran, limits: Sandbox) -> ToolResult:

@@ -9,32 +9,11 @@ from typing import Any, Literal, overload
 
 from recollect.tools.agentfly import translated
 from recollect.tools.signature import Signature, read_signature
+from recollect.types import ToolResult
 
-ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "exception", "timeout"]
 Scope = Literal["trajectory", "global"]
 TIMEOUT_S = 30.0
 MAX_LENGTH = 8000
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """What the model asked for. ``error`` says what was wrong with its text; then there are no arguments."""
-
-    name: str
-    arguments: dict[str, Any] | None
-    id: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What the model is shown. ``stop`` ends the episode; ``reward`` is a part that the tool adds to the score."""
-
-    text: str
-    outcome: ToolOutcome = "ok"
-    stop: bool = False
-    reward: float | None = None
-    cut: int = 0  # characters of the tool's text that were left out
 
 
 def stop(text: str, reward: float | None = None) -> ToolResult:

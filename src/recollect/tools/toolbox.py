@@ -22,8 +22,8 @@ from recollect.tools.mcp import Server
 from recollect.tools.memory.workspace import Desk
 from recollect.tools.observe import as_result, cut
 from recollect.tools.signature import BadArguments
-from recollect.tools.tool import Tool, ToolCall, ToolOutcome, ToolResult, tool
-from recollect.types import BadInput, Task, Trajectory
+from recollect.tools.tool import Tool, tool
+from recollect.types import BadInput, Task, ToolCall, ToolOutcome, ToolResult, Trajectory
 
 MAX_MESSAGE = 1000
 

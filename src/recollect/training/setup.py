@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from recollect.agents.first_prompt import CONVERSING, cut_text, too_many, window_problem
-from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
-from recollect.agents.memory.window import memory_problem
-from recollect.agents.roles import roles_of
 from recollect.agents.session import Binding
+from recollect.agents.window import check_window
 from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
+from recollect.config.roles import roles_of
 from recollect.engine import Loop, load_fitted, make_engine
 from recollect.engine.attention_check import fit_of
 from recollect.models.attention import is_ours
@@ -27,12 +23,13 @@ from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.load import EMBEDDED, context_window, load_config, load_tokenizer
 from recollect.models.lora import add_adapter, copy_weights, halve_base, is_adapted
 from recollect.models.shared_weights import is_shared, see_same, twin
-from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.models.starting_model import starting_model
+from recollect.models.tiny import SCRATCH
 from recollect.training.learner import recompute
 from recollect.training.learner.critic import Critic, ValueModel
 from recollect.training.learner.forward import check_head
 from recollect.training.learner.learner import Learner
-from recollect.types import BadInput, Message
+from recollect.types import BadInput
 
 
 @dataclass
@@ -68,56 +65,12 @@ class Parts:
         return {"*": self.trained}
 
 
-@contextmanager
-def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
-    """The model that the run (or a part of it) starts from; ``scratch…`` is made anew from the seed."""
-    path = path or cfg.actor_rollout_ref.model.path
-    if path not in SCRATCH:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
-        save_scratch(Path(folder), cfg.trainer.seed, **asdict(SCRATCH[path]))
-        yield folder
-
-
 def longest_completion(cfg: Config) -> int:
     """Tokens that a completion may have at most."""
     memory = cfg.recurrent.memory.config
     if cfg.agent.agent_type == "recurrent":
         return max(memory.max_memorization_length, memory.max_final_response_length)
     return cfg.data.max_response_length
-
-
-def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str, role: str = "") -> None:
-    """Refuse limits that cannot fit the model's window, with the numbers; of one role, or of all."""
-    if cfg.agent.agent_type in CONVERSING and (problem := window_problem(cfg, renderer, window, longest_question)):
-        raise BadInput(problem)
-    if cfg.agent.agent_type == "tool_memory" and (problem := memory_problem(cfg, renderer, window, longest_question)):
-        raise BadInput(problem)
-    if cfg.agent.agent_type != "recurrent":
-        return
-    limits = cfg.recurrent.memory.config
-    key, memory = "recurrent.memory.config", limits.max_memorization_length
-    if len(renderer.encode(longest_question)) > limits.max_prompt_length:
-        if cfg.data.truncation == "error":
-            raise BadInput(too_many(longest_question, renderer, limits.max_prompt_length))
-        longest_question = cut_text(longest_question, renderer, limits.max_prompt_length, cfg.data.truncation)
-    text = update_prompt(limits.style, limits.layout, longest_question, "", "")
-    frame = len(renderer.prompt([Message("user", text)]))
-    need = frame + limits.chunk_size + 2 * memory
-    if need > window and role != "qa":
-        raise BadInput(
-            f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
-            f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
-            f"lower {key}.chunk_size or max_memorization_length"
-        )
-    frame = len(renderer.prompt([Message("user", answer_prompt(limits.style, longest_question, ""))]))
-    need = frame + memory + limits.max_final_response_length
-    if need > window and role != "memory":
-        raise BadInput(
-            f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
-            f"memory {memory} + answer {limits.max_final_response_length} = {need}"
-        )
 
 
 def build_learner(cfg: Config, optim: Optim, updates: int) -> tuple[Learner, Any]:

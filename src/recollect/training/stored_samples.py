@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.rewards.trajectory_total import reward_of
-from recollect.sources.stored_tasks import turns_of
+from recollect.trajectories.stored_rows import turns_of
 from recollect.types import BadInput, Completion, Score, Trajectory, Turn
 
 

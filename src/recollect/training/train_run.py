@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.agents.progress import shown
-from recollect.agents.roles import who_plays
 from recollect.agents.rollout import Collector
 from recollect.config import Config
+from recollect.config.roles import who_plays
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.run_report import write_report

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 
 Record = dict[str, Any]
 FIELDS = ("task_id", "domain", "question", "actions", "final_answer", "success", "reward", "metadata")
 ACTION_FIELDS = ("step", "tool", "input", "output")
 
-SCHEMA: dict[str, Any] = {
+_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "recollect trajectory",
     "description": "One attempt of an agent at one task.",
@@ -20,7 +20,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "task_id": {"type": "string", "minLength": 1, "description": "Unique within a file."},
-        "domain": {"enum": list(DOMAIN_NAMES)},
+        "domain": {"type": "string"},
         "question": {"type": "string", "description": "What was asked; empty where the source does not say."},
         "actions": {
             "type": "array",
@@ -44,6 +44,11 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+def json_schema() -> dict[str, Any]:
+    """The schema, with the domains that there are."""
+    return {**_SCHEMA, "properties": {**_SCHEMA["properties"], "domain": {"enum": list(DOMAINS)}}}
+
+
 def problem(record: Any) -> str | None:
     """What keeps a record from being a unified trajectory; None when it is one."""
     if not isinstance(record, dict):
@@ -54,8 +59,8 @@ def problem(record: Any) -> str | None:
         return f"it lacks {', '.join(missing)}" if missing else f"it has the unknown field {extra[0]}"
     if not isinstance(record["task_id"], str) or not record["task_id"]:
         return "task_id has to be a text that is not empty"
-    if record["domain"] not in DOMAIN_NAMES:
-        return f"the domain {record['domain']!r} is unknown; known: {', '.join(DOMAIN_NAMES)}"
+    if record["domain"] not in DOMAINS:
+        return f"the domain {record['domain']!r} is unknown; known: {', '.join(DOMAINS)}"
     if not isinstance(record["question"], str):
         return f"question has to be a text, not {kind(record['question'])}"
     if not isinstance(record["actions"], list):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from recollect.chat import TOOL_WRITERS
-from recollect.tools.tool import ToolCall
 from recollect.trajectories.field_names import UNKNOWN, text_of
 from recollect.trajectories.produced import ENDING, THINKING, ends, is_prompted, plain, produced, prompt_of
 from recollect.trajectories.row_templates import Templates, ToolTemplate
 from recollect.trajectories.schema import Record
 from recollect.trajectories.template_fields import added, fields_at, filled, instructed, value_at
+from recollect.types import ToolCall
 
 UNSAID = ("observation", UNKNOWN)  # actions that nobody wrote, where they have no input
 HEARD = "ok"  # what an agent is shown after a thought

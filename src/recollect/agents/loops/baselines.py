@@ -12,6 +12,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.data.questions import Question, given_chunks
+from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.runtime.threads import in_thread
 from recollect.tools.memory import Finder
@@ -20,6 +21,7 @@ from recollect.types import Message, Task
 LONG = 16  # characters of a token at most, on average: what is further inside is not looked at
 
 
+@agent(roles=("qa",), reads_document=True, many_questions=True)
 async def concat(task: Task, session: Session, cfg: Config) -> str:
     """The document, cut in the centre to what the window takes, and the question."""
     chunks = given_chunks(task.context)
@@ -36,6 +38,7 @@ async def concat(task: Task, session: Session, cfg: Config) -> str:
     return await ask_all(task, session, answer)
 
 
+@agent(roles=("qa",), reads_document=True, many_questions=True)
 async def rag(task: Task, session: Session, cfg: Config) -> str:
     """The chunks that a search finds for a question, in their order in the document, and the question."""
     limits = cfg.rag

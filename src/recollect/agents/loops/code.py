@@ -5,6 +5,7 @@ from __future__ import annotations
 from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
 from recollect.config import Config
+from recollect.registries import agent
 from recollect.types import Task
 
 PROMPT = """Solve the task by writing Python programs. To run one, write a single block like this and end your turn:
@@ -15,6 +16,7 @@ You are then given what it printed. Variables keep their values from one program
 reply with it and without a program."""
 
 
+@agent(asks_first=True, uses_tools=True, needs_tools=True, calls=("python_executor", "code_interpreter"))
 async def code(task: Task, session: Session, cfg: Config) -> str:
     """Run programs until a turn has none; that turn is the answer."""
     parse = parser_for(cfg, "code")

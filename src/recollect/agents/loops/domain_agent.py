@@ -9,21 +9,21 @@ from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
 from recollect.config import Config
 from recollect.domains.domain import Domain
-from recollect.domains.registry import DOMAINS
+from recollect.registries import DOMAINS, agent
 from recollect.types import Task
 
 
-def agent_of(domain: Domain) -> Callable[[Task, Session, Config], Awaitable[str]]:
+def loop_of(domain: Domain) -> Callable[[Task, Session, Config], Awaitable[str]]:
     """The loop of a domain."""
 
-    async def agent(task: Task, session: Session, cfg: Config) -> str:
+    async def loop(task: Task, session: Session, cfg: Config) -> str:
         await domain.prepare(task, session)
         answer = await _act(replace(task, question=domain.ask(task)), session, cfg, domain)
         session.trajectory.success = await domain.verify(task, session, answer)
         return answer
 
-    agent.__name__ = agent.__qualname__ = domain.name
-    return agent
+    loop.__name__ = loop.__qualname__ = domain.name
+    return loop
 
 
 async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str:
@@ -39,9 +39,13 @@ async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str
     return ""
 
 
-DOMAIN_AGENTS = {name: agent_of(domain) for name, domain in DOMAINS.items()}
+LOOPS = {
+    domain.name: agent(roles=domain.roles, asks_first=True, uses_tools=True)(loop_of(domain))
+    for domain in DOMAINS.values()
+}
 
 
+@agent(asks_first=True, uses_tools=True)
 async def domain(task: Task, session: Session, cfg: Config) -> str:
     """The agent of the domain that the task's source names: tasks of several domains in one run."""
-    return await DOMAIN_AGENTS[task.source](task, session, cfg)
+    return await LOOPS[task.source](task, session, cfg)

@@ -6,9 +6,11 @@ from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
 from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
+from recollect.registries import agent
 from recollect.types import Task
 
 
+@agent(asks_first=True, uses_tools=True)
 async def hf(task: Task, session: Session, cfg: Config) -> str:
     """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
     bound = session.binding("agent")

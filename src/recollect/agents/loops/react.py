@@ -6,6 +6,7 @@ from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
 from recollect.chat.text_calls import react_answer
 from recollect.config import Config
+from recollect.registries import agent
 from recollect.types import Task
 
 PROMPT = """Solve the task step by step. You can use these tools:
@@ -21,6 +22,7 @@ Thought: why you are done
 Final Answer: the answer"""
 
 
+@agent(asks_first=True, uses_tools=True, needs_tools=True)
 async def react(task: Task, session: Session, cfg: Config) -> str:
     """Thought, action, observation, until there is a final answer or a turn without an action."""
     parse = parser_for(cfg, "react")

@@ -11,6 +11,7 @@ from recollect.config import Config, MemoryLimits
 from recollect.data.documents import centre_cut
 from recollect.data.questions import given_chunks, questions_of
 from recollect.data.sections import Sections
+from recollect.registries import agent
 from recollect.types import Task
 
 
@@ -24,6 +25,7 @@ def sections_of(task: Task, session: Session, limits: MemoryLimits) -> Iterator[
     return session.sections(context, limits.chunk_size, limits.split, limits.max_chunks)
 
 
+@agent(roles=("memory", "qa"), reads_document=True)
 async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     """One memory turn per section, then one answer turn that sees the question and the memory only."""
     if len(questions := questions_of(task)) > 1:

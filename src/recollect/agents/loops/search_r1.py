@@ -6,6 +6,7 @@ from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
 from recollect.chat.text_calls import search_r1_answer
 from recollect.config import Config
+from recollect.registries import agent
 from recollect.types import Task
 
 PROMPT = """Answer the question. Reason inside <think> and </think> whenever you learn something new. When you lack \
@@ -13,6 +14,7 @@ knowledge, write <search> a query </search> and you are given what was found bet
 Search as often as you need. When you know the answer, write it between <answer> and </answer> and nothing else."""
 
 
+@agent(asks_first=True, uses_tools=True, needs_tools=True, calls=("search", "google_search"))
 async def search_r1(task: Task, session: Session, cfg: Config) -> str:
     """Search and reason in one growing turn, until it holds an answer or ends without a search."""
     parse = parser_for(cfg, "search_r1")

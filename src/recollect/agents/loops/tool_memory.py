@@ -17,12 +17,14 @@ from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
 from recollect.data.documents import centre_cut
 from recollect.data.questions import Question, given_chunks, questions_of
+from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.tools.memory import Finder, Memory
 from recollect.tools.memory.workspace import Desk, Held, state
 from recollect.types import Message, Task
 
 
+@agent(roles=("memory", "qa"), reads_document=True, many_questions=True, uses_tools=True)
 async def tool_memory(task: Task, session: Session, cfg: Config) -> str:
     """One conversation per chunk that edits the memory, then one per question, side by side, that looks things up."""
     reader = Reader(task, session, cfg)

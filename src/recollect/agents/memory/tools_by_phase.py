@@ -13,8 +13,8 @@ from recollect.config import ToolMemory
 from recollect.tools.memory.tools import ANSWERING, SEARCHES, WRITING
 from recollect.tools.memory.workspace import Desk
 from recollect.tools.observe import cut
-from recollect.tools.tool import ToolCall, ToolResult
 from recollect.tools.toolbox import Toolbox
+from recollect.types import ToolCall, ToolResult
 
 
 @cache

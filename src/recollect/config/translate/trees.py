@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,7 +23,7 @@ SYSTEMS = {
 @cache
 def tree(name: str) -> Mapping[str, Any]:
     """Dotted key → default of one system."""
-    text = (resources.files("recollect") / "ancestors" / f"{name}.yaml").read_text()
+    text = Path(__file__).with_name(f"{name}.yaml").read_text()
     found: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)
     return found
 

@@ -22,7 +22,8 @@ run. Of a refused key the default of any of these systems is taken, for it asks 
 `key=`, `+key=` and `++key=` mean the same, and so do keys in a YAML file. `agent.init_args.X`, `agent.init_config.X`
 and `agent.run_config.X` are `agent.X`. A key that no system knows is refused with the nearest known one.
 
-This page is generated from `src/recollect/config/translate/`: `python -m recollect.config.translate.verl_reference > docs/from-verl.md`.
+This page is generated from `src/recollect/config/translate/`:
+`python -m recollect.config.translate.verl_reference > docs/from-verl.md`.
 """
 MEANING = """
 ## What differs in meaning

@@ -213,7 +213,7 @@ def draw(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor,
 
 
 class Segments(NamedTuple):
-    """Runs of tokens, each with the keys it may see (see packing/micro_batch.py); padding repeats a run's first place."""
+    """Runs of tokens, each with the keys it may see (packing/micro_batch.py); padding repeats a run's first place."""
 
     queries: Tensor  # [segments, n]
     keys: Tensor  # [segments, m]

@@ -18,7 +18,7 @@ START_SECONDS = 60.0
 MEMORY = 2 << 30
 LONGEST = 500  # characters of an expression that is compared
 LONGEST_QUESTION = 4000  # characters of a question that are looked at
-PROGRAM = Path(__file__).with_name("worker.py")
+PROGRAM = Path(__file__).with_name("compare.py")
 WORKERS = 2
 
 

@@ -8,7 +8,8 @@ from recollect.runtime.threads import in_thread
 from recollect.tools.memory.note_search import Finder
 from recollect.tools.memory.store import CORE, Full
 from recollect.tools.memory.workspace import Desk, state
-from recollect.tools.tool import ToolResult, tool
+from recollect.tools.tool import tool
+from recollect.types import ToolResult
 
 MOST = 20  # things that a search may return
 LONGEST = 200  # characters of a title

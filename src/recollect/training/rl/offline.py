@@ -14,11 +14,11 @@ from typing import Any
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.rewards.trajectory_total import reward_of
-from recollect.sources.stored_tasks import has_outcome, is_trajectory, task_id_of, trajectory_rows, turns_of
 from recollect.training.rl.gather import Gathered
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.sequences import can_be_said, row_samples
 from recollect.training.stored_samples import as_trajectory, is_sampled
+from recollect.trajectories.stored_rows import has_outcome, is_trajectory, task_id_of, trajectory_rows, turns_of
 from recollect.types import BadInput, Group, Sample, Task, Trajectory
 
 

@@ -16,8 +16,8 @@ from recollect.training.learner.forward import Prediction, predict
 def token_losses(model: Any, packed: Packed, chunk: int | None = None) -> tuple[Tensor, Tensor]:
     """[targets] −log p of each target in float32, and whether it has the largest probability.
 
-    As in `statistics` of training/learner/forward.py the head runs over a few thousand targets at a time, but nothing is computed
-    that imitation does not need.
+    As in `statistics` of training/learner/forward.py the head runs over a few thousand targets at a time, but
+    nothing is computed that imitation does not need.
     """
     policy = predict(model, packed)
     rows = chunk or policy.at_once(model.config.vocab_size)

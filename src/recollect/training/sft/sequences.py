@@ -12,13 +12,13 @@ import numpy as np
 
 from recollect.chat import Renderer
 from recollect.chat.conversation import is_conversation, read_conversation, tokenise
-from recollect.data.files import expand
+from recollect.files.rows import expand
 from recollect.packing.samples import trajectory_samples
 from recollect.rewards.trajectory_total import reward_of
-from recollect.sources.stored_tasks import STORED, first_row, has_outcome, is_trajectory, trajectory_rows
 from recollect.training.stored_samples import as_trajectory
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.row_templates import load
+from recollect.trajectories.stored_rows import STORED, first_row, has_outcome, is_trajectory, trajectory_rows
 from recollect.trajectories.training_rows import conversation
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput, Sample

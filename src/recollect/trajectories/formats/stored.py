@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 from recollect.trajectories.field_names import action, rest
 from recollect.trajectories.schema import Record
 
@@ -24,7 +24,7 @@ def read(row: Record) -> Record:
     more = {"sample": row["sample"], **({"action_fields": outcomes} if outcomes else {})}
     return {
         "task_id": f"{row['task_id']}#{row['sample']}",
-        "domain": row["source"] if row.get("source") in DOMAIN_NAMES else None,
+        "domain": row["source"] if row.get("source") in DOMAINS else None,
         "question": row["question"],
         "actions": actions,
         "final_answer": row["answer"] if row["answer"] != "" else None,

@@ -10,7 +10,7 @@ from recollect.config.compose import compose, recipe_names
 from recollect.data.datasets import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
 from recollect.data.squad import write_squad
-from recollect.domains.families import MADE_UP
+from recollect.registries import FAMILIES
 from recollect.runtime.console import Console
 from recollect.sources.write import write_made_up
 from recollect.types import BadInput
@@ -41,13 +41,13 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
         raise BadInput(f"--documents and --closed-book go with haystack, not with {name}")
     if name != "squad" and options.paragraphs:
         raise BadInput(f"--paragraphs goes with squad, not with {name}")
-    if name in MADE_UP:
+    if name in FAMILIES:
         (target,) = _paths(name, paths, "DST")
         seed = [] if options.seed is None else [f"trainer.seed={options.seed}"]
         cfg = compose(name if name in recipe_names() else None, [f"data.made_up={name}", *seed, *settings])
         return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
     if name not in (*DATASETS, *OTHERS):
-        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *MADE_UP])}")
+        raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *FAMILIES])}")
     source, target = _paths(name, paths, "SRC DST")
     if settings:
         raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")

@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 import torch
 
-from recollect.agents import find_agent
-from recollect.agents.roles import AGENT_ROLES, ONE_ROLE, bindings
+from recollect.agents.find import find_agent
+from recollect.agents.window import check_window
 from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.config import Config
-from recollect.config.rules import TOOL_AGENTS, TOOLS
+from recollect.config.reward_terms import parse
+from recollect.config.roles import bindings, roles_of
+from recollect.config.rules import TOOLS
 from recollect.config.startup_notes import notes
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
@@ -26,10 +28,10 @@ from recollect.models.device import pick_device
 from recollect.models.load import context_window, load_config, load_tokenizer, model_path
 from recollect.models.tiny import SCRATCH
 from recollect.policies.endpoint import Endpoint
-from recollect.retrieval.corpus import MADE_UP, files_of
+from recollect.registries import AGENTS
+from recollect.retrieval.corpus import FAMILIES, files_of
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards.before_run import check_reward
-from recollect.rewards.reward_names import parse
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
@@ -37,7 +39,6 @@ from recollect.sandbox.box import open_box
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.tools.mcp import Server
 from recollect.training.rl.validate import check_best_metric
-from recollect.training.setup import check_window
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.predict import Need, Tokens, memory, tokens
@@ -46,7 +47,6 @@ BOXED = {  # agents, tools and rewards that run what the model writes
     *("code", "swe", "code_reward", "python_executor", "code_interpreter", "load_context"),
     *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
 }
-ROLES = {**dict.fromkeys(("chat", *TOOL_AGENTS), ONE_ROLE), **AGENT_ROLES}
 
 
 def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _searched(cfg: Config) -> None:
     address, corpus = cfg.search.endpoint, cfg.search.corpus
     if not {"search", "google_search"} & set(cfg.agent.tools):
         return
-    if corpus and corpus != MADE_UP:
+    if corpus and corpus != FAMILIES:
         files_of(corpus)
     if not address:
         return
@@ -162,7 +162,7 @@ def _summary(
         "memory": {n.part: n.total for n in needs},
         "memory_total": sum(n.total for n in needs),
         "attention": "fast" if fit_of(load_config(cfg.actor_rollout_ref.model.path)).fast else "plain",
-        "roles": {role: _plays(cfg, role)[0] for role in ROLES.get(cfg.agent.agent_type, ("*",))},
+        "roles": {role: _plays(cfg, role)[0] for role in roles_of(cfg) or ("*",)},
         "reward": cfg.agent.reward_name,
     }
 
@@ -172,8 +172,8 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
         print(json.dumps(found))
         return
     per_step, rollout = found["tokens_per_step"], cfg.actor_rollout_ref.rollout
-    own = "" if cfg.agent.agent_type in ROLES else " at least (an agent of your own; one is assumed)"
-    most = "at most " if cfg.agent.agent_type in (*TOOL_AGENTS, "tool_memory") else ""
+    own = "" if cfg.agent.agent_type in AGENTS else " at least (an agent of your own; one is assumed)"
+    most = "at most " if AGENTS.knows(cfg.agent.agent_type, "uses_tools") else ""
     data = f"{found['training_tasks']:,} training tasks" if found["training_tasks"] else "made-up documents"
     rows = [
         ("run", found["run"]),
@@ -203,7 +203,7 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
 
 
 def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:
-    for role in ROLES.get(cfg.agent.agent_type, ("*",)):
+    for role in roles_of(cfg) or ("*",):
         yield role, ", ".join(_plays(cfg, role))
     if cfg.agent.tools:
         yield "tools", ", ".join(cfg.agent.tools)

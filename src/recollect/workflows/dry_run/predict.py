@@ -8,7 +8,7 @@ from statistics import mean
 
 import torch
 
-from recollect.agents.first_prompt import CONVERSING, first_messages
+from recollect.agents.first_prompt import first_messages
 from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
 from recollect.agents.memory.window import first_prompts
 from recollect.agents.session import token_offsets
@@ -19,6 +19,7 @@ from recollect.data.questions import given_chunks, questions_of
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
+from recollect.registries import AGENTS
 from recollect.types import Message, Task
 
 LOOKED_AT = 16  # tasks whose tokens are counted
@@ -131,7 +132,11 @@ def _tool_memory(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int,
 
 
 def _conversation(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
-    turns = 1 if cfg.agent.agent_type == "chat" or cfg.agent.agent_type not in CONVERSING else cfg.agent.max_turns
+    turns = (
+        1
+        if not AGENTS.knows(cfg.agent.agent_type, "uses_tools") or AGENTS.knows(cfg.agent.agent_type, "reads_document")
+        else cfg.agent.max_turns
+    )
     first = min(len(renderer.prompt(first_messages(task, cfg))), cfg.data.max_prompt_length)
     said = cfg.data.max_response_length
     return turns, turns * first + said * turns * (turns - 1) // 2, turns * said, first + turns * said

@@ -26,10 +26,9 @@ from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.files.locks import lock_file
-from recollect.files.output import refuse_unwritable
+from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.rewards.before_run import check_reward
 from recollect.rewards.text import last_boxed
-from recollect.runs.directory import write_atomic
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import Cast
 from recollect.samplers.checkpoint_roles import Named

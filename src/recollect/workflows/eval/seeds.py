@@ -26,11 +26,10 @@ from recollect.eval.card import card
 from recollect.eval.evaluate import evaluate
 from recollect.eval.output_folder import STAMP, file_place, file_stamp, refuse_others
 from recollect.files.locks import lock_folder
-from recollect.files.output import refuse_unwritable
+from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import context_window
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import write_atomic
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import acting_roles
 from recollect.samplers.checkpoint_roles import config_of

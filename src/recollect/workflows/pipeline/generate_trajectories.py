@@ -9,8 +9,9 @@ from typing import Any
 from recollect.chat.schemas import as_list
 from recollect.config import Config
 from recollect.config.compose import flatten
-from recollect.domains.registry import DOMAINS, tools_of
-from recollect.runs.directory import write_atomic
+from recollect.domains.registry import tools_of
+from recollect.files.output import write_atomic
+from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
 from recollect.tools import Toolbox
 from recollect.workflows.pipeline.pipeline_plan import Plan

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from recollect.config import Config
-from recollect.data.files import load_tasks
-from recollect.domains import DOMAIN_NAMES
-from recollect.domains.families import MADE_UP
-from recollect.domains.registry import DOMAINS
+from recollect.data.task_rows import load_tasks
+from recollect.registries import DOMAINS, FAMILIES
 from recollect.types import BadInput, Task
 from recollect.workflows.pipeline.pipeline_plan import Plan
 
@@ -24,9 +22,9 @@ def _placed(task: Task) -> Task:
     """A task with the domain that its row names, or its file does."""
     path = Path(task.place.partition(",")[0])
     named = (task.fields.get("domain"), task.source, path.parent.name, path.name.partition(".")[0])
-    domain = next((name for name in named if name in DOMAIN_NAMES), None)
+    domain = next((name for name in named if name in DOMAINS), None)
     if domain is None:
-        raise BadInput(f"{task.place}: it names no domain; add `domain`, one of {', '.join(DOMAIN_NAMES)}")
+        raise BadInput(f"{task.place}: it names no domain; add `domain`, one of {', '.join(DOMAINS)}")
     task.source = str(domain)
     if problem := DOMAINS[task.source].missing(task, Config()):
         provision = DOMAINS[task.source].provision
@@ -39,7 +37,7 @@ def _placed(task: Task) -> Task:
 def _tasks(cfg: Config, domain: str, what: int | str) -> list[Task]:
     if isinstance(what, int):
         first = cfg.evaluation.first
-        return [MADE_UP[domain].held_out(cfg, 1, i) for i in range(first, first + what)]
+        return [FAMILIES[domain].held_out(cfg, 1, i) for i in range(first, first + what)]
     tasks = load_tasks(cfg, [what])
     for task in tasks:
         task.source = domain

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
 from recollect.training.sft.tool_data import CONVERSATIONS
 from recollect.types import BadInput
 from recollect.workflows.pipeline.pipeline_plan import Plan, raw_folder
@@ -61,7 +61,7 @@ class Place:
         found: dict[str, list[str]] = {}
         for name in sorted(glob(str(Path(self.raw_glob).expanduser()), recursive=True)):
             folder = Path(name).parent.name
-            found.setdefault(folder if folder in DOMAIN_NAMES else "others", []).append(name)
+            found.setdefault(folder if folder in DOMAINS else "others", []).append(name)
         if not found:
             raise BadInput(f"no trajectory matches raw_glob={self.raw_glob}: the stage generate has not been run")
         return found

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.eval.card import file_hash
-from recollect.files.output import refuse_unwritable
-from recollect.runs.directory import dump, remove_tree, write_atomic
+from recollect.files.output import refuse_unwritable, write_atomic
+from recollect.runs.directory import dump, remove_tree
 from recollect.runtime.console import Console
 from recollect.types import BadInput
 from recollect.workflows.pipeline.generate_trajectories import GENERATED, is_generated

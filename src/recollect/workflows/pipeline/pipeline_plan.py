@@ -13,8 +13,8 @@ from typing import Any
 from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.config.translate.trl.training_config import METRICS, is_training_config, plan_tree
-from recollect.domains import DOMAIN_NAMES
 from recollect.files.yaml import read_mapping
+from recollect.registries import DOMAINS
 from recollect.rewards.weights import Weights
 from recollect.trajectories.row_templates import load
 from recollect.types import BadInput
@@ -95,8 +95,8 @@ def _checked(tree: dict[str, Any], place: str) -> Plan:
         raise BadInput(f"{place}: agents names the domains and their questions, for example agents: {{mhqa: {{}}}}")
     made = {}
     for domain, row in agents.items():
-        if domain not in DOMAIN_NAMES:
-            raise BadInput(f"{place}: agents.{domain} is no domain; known: {', '.join(DOMAIN_NAMES)}")
+        if domain not in DOMAINS:
+            raise BadInput(f"{place}: agents.{domain} is no domain; known: {', '.join(DOMAINS)}")
         made[domain] = _questions(row or {}, f"{place}: agents.{domain}")
     for name in ("settings", "sft", "rl"):
         if not isinstance(tree.get(name) or {}, dict):

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.eval.plots import PHASES, curve, success_bars
-from recollect.runs.directory import Run, dump, write_atomic
+from recollect.files.output import write_atomic
+from recollect.runs.directory import Run, dump
 from recollect.workflows.pipeline.paths import Place
 from recollect.workflows.pipeline.pipeline_plan import Plan
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.domains import DOMAIN_NAMES
-from recollect.runs.directory import dump, write_atomic
+from recollect.files.output import write_atomic
+from recollect.registries import DOMAINS
+from recollect.runs.directory import dump
 from recollect.runtime.console import Console
 from recollect.types import BadInput
 from recollect.workflows.pipeline.generate_trajectories import generate
@@ -27,7 +28,7 @@ def _generate(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
 def _convert(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     problems = 0
     for domain, sources in place.sources(plan.agents).items():
-        known = domain if domain in DOMAIN_NAMES else None
+        known = domain if domain in DOMAINS else None
         problems += convert(sources, known, place.unified_file(domain), console, overwrite=True)
     return {"problems": problems}
 

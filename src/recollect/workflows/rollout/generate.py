@@ -21,12 +21,11 @@ from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.config.amounts import too_many
-from recollect.domains.registry import DOMAINS
 from recollect.files.locks import lock_file
-from recollect.files.output import refuse_unwritable, writing
+from recollect.files.output import refuse_unwritable, write_atomic, writing
 from recollect.policies.endpoint import EndpointGone
+from recollect.registries import DOMAINS
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import write_atomic
 from recollect.runtime.console import Console
 from recollect.types import BadInput, Sampling, Task, Trajectory
 from recollect.workflows.rollout.players import EXPERT, players, settings_of

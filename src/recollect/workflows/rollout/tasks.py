@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.data.files import load_tasks
-from recollect.domains.families import MADE_UP
-from recollect.domains.registry import DOMAINS
+from recollect.data.task_rows import load_tasks
 from recollect.files.reading import MOST_TEXT, parse_json, read_text
+from recollect.registries import DOMAINS, FAMILIES
 from recollect.types import BadInput, Task
 
 CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
@@ -42,7 +41,7 @@ def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
             raise BadInput("--context belongs to --question; the tasks of --data bring their own")
         return _complete(load_tasks(cfg, [asked.data]), asked.domain, cfg)
     if asked.made_up:
-        family = MADE_UP[asked.domain]
+        family = FAMILIES[asked.domain]
         make = (lambda i: family.held_out(cfg, 1, i)) if asked.held_out else (lambda i: family.train(cfg, 0, i))
         return [make(i) for i in range(asked.made_up)]
     if asked.questions:

@@ -10,17 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.roles import bindings as bound_roles
-from recollect.agents.roles import roles_of
 from recollect.config import Config
+from recollect.config.roles import bindings as bound_roles
+from recollect.config.roles import roles_of
 from recollect.files.locks import lock_folder
-from recollect.files.output import refuse_unwritable
+from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.models.checkpoints import find_checkpoint, pin_models
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import Run, dump, write_atomic
+from recollect.runs.directory import Run, dump
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import weights_hash
 from recollect.sources.task_stream import TaskStream, held_out

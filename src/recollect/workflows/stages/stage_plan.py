@@ -15,9 +15,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from recollect.agents.roles import KINDS, roles_of
 from recollect.config import Config
 from recollect.config.compose import compose, read_recipe
+from recollect.config.roles import KINDS, roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
 from recollect.models.tiny import SCRATCH

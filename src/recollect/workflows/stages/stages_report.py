@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.eval.plots import stage_bars
-from recollect.runs.directory import dump, write_atomic
+from recollect.files.output import write_atomic
+from recollect.runs.directory import dump
 from recollect.runtime.console import Console
 from recollect.workflows.stages.stage_plan import Plan
 

@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 from pydantic_core import to_json
 
-from recollect.domains import DOMAIN_NAMES
 from recollect.files.output import refuse_unwritable, writing
+from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
@@ -189,8 +189,8 @@ def converted(paths: Sequence[Path], domain: str | None, console: Console) -> It
 
 def check_domain(domain: str | None) -> None:
     """Refuse a domain that is none."""
-    if domain is not None and domain not in DOMAIN_NAMES:
-        raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAIN_NAMES)}")
+    if domain is not None and domain not in DOMAINS:
+        raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAINS)}")
 
 
 def convert(given: Sequence[str], domain: str | None, out: Path, console: Console, overwrite: bool = False) -> int:

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from pydantic_core import to_json
 
-from recollect.files.output import refuse_unwritable, writing
+from recollect.files.output import refuse_unwritable, write_atomic, writing
 from recollect.rewards.trajectory_total import reward_of
-from recollect.runs.directory import remove_tree, write_atomic
+from recollect.runs.directory import remove_tree
 from recollect.runtime.console import Console
 from recollect.trajectories import row_templates as templating
 from recollect.trajectories.field_names import NotATrajectory

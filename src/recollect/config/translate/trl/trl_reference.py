@@ -1,4 +1,7 @@
-"""The page about the files of VideoMultiAgents: ``python -m recollect.config.translate.trl.trl_reference > docs/from-videomultiagents.md``."""
+"""The page about the files of VideoMultiAgents.
+
+``python -m recollect.config.translate.trl.trl_reference > docs/from-videomultiagents.md``
+"""
 
 from __future__ import annotations
 

@@ -11,18 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recollect.config import Config
+from recollect.registries import AGENTS
 from recollect.types import BadInput
 
 Kind = Literal["trainable", "frozen", "endpoint", "serve"]
 KINDS: tuple[Kind, ...] = ("trainable", "frozen", "endpoint", "serve")
-AGENT_ROLES: dict[str, tuple[str, ...]] = {
-    "recurrent": ("memory", "qa"),
-    "tool_memory": ("memory", "qa"),
-    "concat": ("qa",),
-    "rag": ("qa",),
-    "tau": ("agent", "user"),
-}
-ONE_ROLE = ("agent",)
 FIXED_API = "actor_rollout_ref.rollout.fixed_model_api"
 
 
@@ -66,7 +59,7 @@ def bindings(cfg: Config) -> dict[str, Bound]:
 def roles_of(cfg: Config) -> tuple[str, ...] | None:
     """The roles of the configured agent; None when it is one of the user's own, which may have any."""
     kind = cfg.agent.agent_type
-    return None if ":" in kind else AGENT_ROLES.get(kind, ONE_ROLE)
+    return AGENTS[kind].roles if kind in AGENTS else None
 
 
 def who_plays(cfg: Config) -> list[str]:

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recollect.domains import DOMAIN_NAMES
+from recollect.registries import DOMAINS
+from recollect.trajectories.stored_rows import holds_trajectories, trajectory_rows
 from recollect.types import BadInput
 
 ROWS = 4  # of a file that are looked at
@@ -15,8 +16,6 @@ ROWS = 4  # of a file that are looked at
 
 def agent_of(paths: Sequence[Any]) -> dict[str, Any]:
     """The settings of agent and reward, where the files are trajectories of known domains; else nothing."""
-    from recollect.sources.stored_tasks import holds_trajectories, trajectory_rows
-
     given = [str(path) for path in paths]
     try:
         if not given or not holds_trajectories(given):
@@ -24,7 +23,7 @@ def agent_of(paths: Sequence[Any]) -> dict[str, Any]:
         rows = list(islice(trajectory_rows(given), ROWS))
     except (BadInput, OSError, ValueError):  # told when the data is read
         return {}
-    if not all(_domain(place, row) in DOMAIN_NAMES for place, row in rows):
+    if not all(_domain(place, row) in DOMAINS for place, row in rows):
         return {}
     return {"agent": {"agent_type": "domain", "reward_name": "trajectory"}}
 

@@ -1,0 +1,24 @@
+"""The folder that a model is loaded from; `scratch…` names models that are made anew from the seed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from recollect.config import Config
+from recollect.models.tiny import SCRATCH, save_scratch
+
+
+@contextmanager
+def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
+    """The model that the run (or a part of it) starts from; ``scratch…`` is made anew from the seed."""
+    path = path or cfg.actor_rollout_ref.model.path
+    if path not in SCRATCH:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
+        save_scratch(Path(folder), cfg.trainer.seed, **asdict(SCRATCH[path]))
+        yield folder
