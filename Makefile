@@ -57,8 +57,8 @@ $(TRITON)/.installed: $(STAMP)
 	touch $@
 
 test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
-	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/policies/test_layers.py \
-		tests/policies/test_kernels.py tests/policies/test_interpreted.py tests/train/test_logits.py
+	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/engine/test_layers.py \
+		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/training/test_logits.py
 
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'

@@ -10,7 +10,7 @@ import recollect
 from recollect.training.rl.metrics import ACTOR, FOUND
 from tests.metric_names import documented, undocumented
 
-SOURCES = [p for part in ("train", "eval") for p in sorted((Path(recollect.__file__).parent / part).rglob("*.py"))]
+SOURCES = [p for part in ("training", "eval") for p in sorted((Path(recollect.__file__).parent / part).rglob("*.py"))]
 NAME = re.compile(r"(reward|advantage|actor|critic|rollout|tokens|tools|memory|time|val|sft)/[\w@/<>]+")
 
 

@@ -15,7 +15,7 @@ from recollect.models.tiny import save_tiny
 from recollect.policies.endpoint import Endpoint
 from recollect.runs.directory import Run
 from recollect.serve.start import listening
-from tests.train.test_roles import fit
+from tests.samplers.test_bindings import fit
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 START_S = 600

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recollect.algos.advantage import ADVANTAGES
 from recollect.packing.batch import build_batch
 from recollect.types import Completion, Failure, Group, Score, Task, Trajectory, Turn
-from tests.algos.layouts import Path, Step, flat, in_order, merged, padded, random_paths
+from tests.packing.layouts import Path, Step, flat, in_order, merged, padded, random_paths
 
 OPTIONS = [{}, {"gamma": 0.9, "lam": 0.8, "use_std": False}]
 WHITENED = ("gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")

@@ -13,7 +13,7 @@ from recollect.config.compose import compose
 from recollect.data.task_rows import as_task, load_tasks
 from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput, Message
-from tests.data.test_files import config, write
+from tests.data.test_task_rows import config, write
 
 
 def chatting(**data: Any) -> Config:

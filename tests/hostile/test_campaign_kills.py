@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import CONTEXT
-from tests.train import killing
-from tests.train.test_resume import BEST, KL, SAMPLED, SFT, assert_same, command
+from tests.training import killing
+from tests.training.test_resume import BEST, KL, SAMPLED, SFT, assert_same, command
 
 KILLS = int(os.environ.get("RECOLLECT_HOSTILE_KILLS", "100"))
 SEED = int(os.environ.get("RECOLLECT_HOSTILE_SEED", "0"))

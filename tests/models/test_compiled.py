@@ -19,10 +19,10 @@ from recollect.training import checkpoint, setup
 from recollect.training.learner import learner, recompute
 from recollect.training.learner.learner import Learner
 from recollect.training.setup import build, build_critic
-from tests.algos.test_loss_invariance import samples
 from tests.compiling import compiling_lightly
 from tests.conftest import make_pair
-from tests.train.test_critic import config, targets
+from tests.packing.test_loss_invariance import samples
+from tests.training.test_critic import config, targets
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from recollect.retrieval.index import Index
 from recollect.retrieval.search_service import KEY, results
 from recollect.tools.search import NOTHING, google_search_maker, make_search, render, search_maker
 from recollect.types import BadInput
-from tests.data.test_files import write
+from tests.data.test_task_rows import write
 
 ROWS = [
     {"title": "Mira", "text": "Mira holds 472 in Kolu."},

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reading what users give and writing what they keep: bounded, locked, never half there."""

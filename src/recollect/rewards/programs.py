@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib
-import inspect
 import re
 from collections.abc import Coroutine
 from typing import Any
 
+from recollect import sandbox
 from recollect.rewards.code_tests import InOut, Script, read_tests
 from recollect.rewards.decorator import reward
 from recollect.runtime.deadline import seconds_left
@@ -21,10 +20,7 @@ _FENCED = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL 
 
 async def run_python(code: str, stdin: str = "", timeout: float = 10.0) -> tuple[int, str, str]:
     """(return code, stdout, stderr) of a program in the sandbox."""
-    run: Any = importlib.import_module("recollect.sandbox").run_python
-    if inspect.iscoroutinefunction(run):
-        return await run(code, stdin=stdin, timeout=timeout)
-    return await asyncio.to_thread(run, code, stdin=stdin, timeout=timeout)
+    return await sandbox.run_python(code, stdin=stdin, timeout=timeout)
 
 
 @reward

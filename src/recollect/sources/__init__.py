@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where the tasks of a run come from: files, made-up families, stored trajectories."""

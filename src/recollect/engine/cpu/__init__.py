@@ -1,1 +1,1 @@
-"""TODO."""
+"""The engine on a CPU: attention and decoding in compiled functions."""

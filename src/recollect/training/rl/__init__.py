@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reinforcement learning: one file for each part of a step."""

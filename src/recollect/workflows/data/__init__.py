@@ -1,1 +1,1 @@
-"""TODO."""
+"""`recollect data`: data sets and made-up tasks as task files."""

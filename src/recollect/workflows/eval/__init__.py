@@ -1,1 +1,1 @@
-"""TODO."""
+"""`recollect eval` and `recollect ask`."""

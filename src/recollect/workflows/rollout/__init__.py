@@ -1,1 +1,1 @@
-"""TODO."""
+"""`recollect rollout`: agents at work, their trajectories in unified form."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`recollect convert`, `recollect reward` and `recollect sft-data`."""

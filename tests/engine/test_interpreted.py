@@ -1,0 +1,351 @@
+"""The GPU's engine without a GPU: its own code, its kernels interpreted, its graphs run again instead of replayed.
+
+`make test-kernels` installs triton and runs this; where there is a GPU, test_cuda.py says the same of the real thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("a GPU runs the kernels themselves", allow_module_level=True)
+os.environ.setdefault("TRITON_INTERPRET", "1")
+pytest.importorskip("triton")
+
+from recollect.engine import batching as plain_engine
+from recollect.engine import prefix, rows
+from recollect.engine.cuda import attention_kernels as kernels
+from recollect.engine.cuda import cuda_engine
+from recollect.engine.cuda import prefill as prompts
+from recollect.engine.cuda import prefix_pieces as share
+from recollect.engine.cuda.cuda_engine import CudaEngine
+from recollect.engine.cuda.device_rows import NUMBERS, DeviceRows
+from recollect.engine.cuda.sampling_kernels import SHIFT
+from recollect.engine.request import Request
+from recollect.engine.row_state import RowState
+from recollect.engine.rows import Cache
+from recollect.models.attention import using
+from recollect.models.compiled import compile_layers
+from recollect.types import Completion, Sampling
+from tests.compiling import compiling_lightly
+from tests.engine.test_batching import CASES, ids, run
+from tests.engine.test_layers import make
+from tests.engine.test_prefill import attend_plainly
+
+EXACT = {"atol": 2e-4, "rtol": 0}
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 32}
+
+
+class Again:
+    """What a captured graph is here."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work, self.replays = work, 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.work()
+
+
+class Nothing:
+    """Events and streams: all work is done when a call returns."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
+
+
+class Interpreted(CudaEngine):
+    """The engine with graphs that are run again."""
+
+    def _graph(self, work: Callable[[], object]) -> Any:
+        work()
+        return Again(work)
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Event", "Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Nothing)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: None)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    for name in ("zeros", "ones"):
+        monkeypatch.setattr(torch, name, pageable(getattr(torch, name)))
+    for module in (prefix, rows):
+        monkeypatch.setattr(module, "by_token", lambda device: True)
+    for name in ("focus", "replace_modules"):
+        monkeypatch.setattr(plain_engine, name, lambda model: None)
+    monkeypatch.setattr(plain_engine, "kernel", lambda *args: None)
+    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
+    monkeypatch.setattr(prompts, "takes", lambda *args: True)
+    monkeypatch.setattr(prompts, "attend_lengths", attend_padded)
+    monkeypatch.setattr(cuda_engine, "LONG", 40)
+    for module in (kernels, share):
+        monkeypatch.setattr(module, "PROGRAMS", 4)
+
+
+def attend_padded(q: Any, k: Any, v: Any, scale: float, q_ends: Any, k_ends: Any, *rest: Any) -> Any:
+    """As the GPU's call: tokens after the last sequence are left alone, whatever is there."""
+    real, seen = int(q_ends[-1]), int(k_ends[-1])
+    out, total = torch.full_like(q, float("nan")), torch.full((q.shape[1], q.shape[0]), float("nan"))
+    out[:real], total[:, :real] = attend_plainly(q[:real], k[:seen], v[:seen], scale, q_ends, k_ends, *rest)
+    return out, total
+
+
+def pageable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without pinned memory."""
+    return lambda *args, pin_memory=False, **more: function(*args, **more)
+
+
+def expected(model: Any, prompt: list[int], done: Completion) -> torch.Tensor:
+    """Log-probabilities of all tokens by the library; its first choice must be what was sampled greedily."""
+    every = torch.tensor([*prompt, *done.ids])
+
+    class Causal:
+        keep, total = None, len(every)
+
+        def attend(self, layer: int, q: Any, k: Any, v: Any, scoring: Any) -> Any:
+            ends = torch.tensor([0, len(every)])
+            heads = (x.transpose(0, 1) for x in (q, k, v))
+            return attend_plainly(*heads, scoring.scale, ends, ends, len(every), len(every), True)[0]
+
+    with torch.inference_mode(), using(Causal()):
+        logits = model(input_ids=every[None], position_ids=torch.arange(len(every))[None], use_cache=False).logits[0]
+    return logits[len(prompt) - 1 : -1].log_softmax(-1)
+
+
+def check(model: Any, asked: list[list[int]], made: list[Completion]) -> None:
+    """Completions that were sampled greedily against the library."""
+    for prompt, done in zip(asked, made, strict=True):
+        assert done.ids
+        right = expected(model, prompt, done)
+        assert list(done.ids) == right.argmax(-1).tolist()
+        torch.testing.assert_close(torch.tensor(done.logprobs), right.amax(-1), **EXACT)
+
+
+@pytest.fixture
+def model() -> Any:
+    return make("Qwen3", **SMALL, num_key_value_heads=1)
+
+
+def test_it_is_the_path_that_a_gpu_takes(model: Any) -> None:
+    there = Interpreted(model, decode=str)
+    assert there.layers is not None
+    assert not there.stacked
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_equals_the_library(model: Any, case: str) -> None:
+    there, asked = Interpreted(model, decode=str, max_batched_tokens=128), CASES[case]()
+    for _ in range(2):  # the second time prefixes are known
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=5))
+    assert there.graphs or len(asked) < 3
+
+
+def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_engine, "READ_GRAPH_FROM", 2)
+    there = Interpreted(model, decode=str)
+    for turn in range(3):
+        asked = [ids(3 * turn, 60 + turn)]
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    for turn in range(3):
+        asked = [ids(20 + turn, 90), ids(30 + turn, 70 + turn)]
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    assert {size: graph.replays for size, (_, graph) in there.reads.items()} == {(256, 1): 1, (256, 2): 2}  # type: ignore[attr-defined]
+    there.free()
+    assert not there.reads
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+
+
+@pytest.mark.parametrize("length", [1, 30, 60])
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_tokens(model: Any, length: int, count: int) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, length)] * 2
+    for _ in range(2):
+        made = run(there, asked, temperature=0.0, max_tokens=count)
+        assert [len(done.ids) for done in made] == [count, count]
+        check(model, asked, made)
+
+
+def test_no_step_is_launched_after_the_last(model: Any) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, 60)]
+    launched: list[int] = []
+    launch = there._launch
+    there._launch = lambda: launched.append(1) or launch()  # type: ignore[func-returns-value,method-assign,return-value]
+    run(there, asked, temperature=0.0, max_tokens=4)
+    assert len(launched) == 4
+
+
+def test_samples_and_stops_equal_those_of_any_other_batch(model: Any) -> None:
+    asked = [ids(1, 60), ids(1, 60), ids(2, 9), ids(3, 50) + ids(4, 5)]
+    every: list[dict[str, Any]] = [{}, {"top_p": 0.7}, {"top_k": 4, "temperature": 0.8}]
+    for options in every:
+        together = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, **options)
+        for i, prompt in enumerate(asked):
+            alone = run(Interpreted(model, decode=str), [prompt] * (i + 1), seed=3, max_tokens=6, **options)
+            assert alone[i].ids == together[i].ids
+            torch.testing.assert_close(torch.tensor(alone[i].logprobs), torch.tensor(together[i].logprobs), **EXACT)
+    stop = together[0].ids[2]
+    stopped = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, stop_ids=(stop,), **options)
+    for whole, cut in zip(together, stopped, strict=True):
+        end = whole.ids.index(stop) + 1 if stop in whole.ids else 6
+        assert cut.ids == whole.ids[:end]
+        assert cut.stop == ("stop" if stop in whole.ids else "length")
+
+
+def test_a_conversation_goes_on_from_what_was_kept(model: Any) -> None:
+    there, first = Interpreted(model, decode=str), ids(1, 60)
+    (done,) = run(there, [first], temperature=0.0, max_tokens=5, keep=True)
+    before = there.stats.computed_prompt_tokens
+    asked = [[*first, *done.ids, 7, 8]]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=4))
+    assert there.stats.computed_prompt_tokens - before == 3  # the last sampled token and the new ones
+
+
+def test_requests_that_nobody_awaits_leave(model: Any) -> None:
+    there = Interpreted(model, decode=str)
+
+    async def go() -> Completion:
+        jobs = [
+            asyncio.ensure_future(there.generate(ids(i, 60), Sampling(key=str(i), max_tokens=12, temperature=0.0)))
+            for i in range(3)
+        ]
+        for _ in range(100):
+            if there.stats.steps == 4:
+                break
+            await asyncio.sleep(0)
+        assert len(there.state.requests) == 3
+        jobs[0].cancel()
+        await asyncio.sleep(0)
+        there.step()
+        assert len(there.state.requests) == 2
+        return await jobs[2]
+
+    check(model, [ids(2, 60)], [asyncio.run(go())])
+    asked = [ids(5, 60)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+
+
+def test_an_error_in_a_step_is_forgotten(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 12)]
+    land = there._land
+
+    def fails() -> None:
+        if there.stats.steps >= 2:
+            raise RuntimeError("no luck")
+        land()
+
+    monkeypatch.setattr(there, "_land", fails)
+    with pytest.raises(RuntimeError, match="no luck"):
+        run(there, asked, temperature=0.0, max_tokens=6)
+    monkeypatch.setattr(there, "_land", land)
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=6))
+
+
+@pytest.mark.parametrize("way", [{}, {"top_k": 96}], ids=["own kernel", "library"])
+def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> None:
+    """A row ends on the device: the step that follows changes nothing of it, and the host is told how it ended."""
+    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 60)]
+    free = run(there, asked, temperature=0.0, max_tokens=8, **way)
+    told: list[list[int]] = []
+    land = there._land
+
+    def watched() -> None:
+        if there._flight is not None:
+            told.append(there._flight.told[:2].tolist())
+        land()
+
+    there._land = watched  # type: ignore[method-assign]
+    stop = next(t for t in free[0].ids[1:6] if t not in free[1].ids)
+    done = run(there, asked, temperature=0.0, max_tokens=8, stop_ids=(*range(200, 219), stop), **way)
+    assert done[0].ids == free[0].ids[: free[0].ids.index(stop) + 1]
+    assert done[1].ids == free[1].ids
+    ends = free[0].ids.index(stop)
+    assert told[ends] == [stop + (1 << SHIFT), free[1].ids[ends]]
+    assert told[ends + 1][0] == told[ends][0]  # launched before the host knew
+    assert told[-1][0] == free[1].ids[7] + (2 << SHIFT)
+    numbers = dict(zip(NUMBERS, there.rows.numbers[:, 0].tolist(), strict=True))
+    assert (numbers["count"], numbers["position"], numbers["ended"]) == (8, 59 + 8, 2)
+
+
+def test_more_prefixes_than_half_the_rows(model: Any) -> None:
+    """Numbers of programs are rounded up to a power of two, numbers of rows to a multiple of 32."""
+    state, made = RowState(70), DeviceRows(70, Cache(1, 1, 8, torch.float32, torch.device("cpu")), 2)
+    shape = (1, 1, 8, torch.float32, torch.device("cpu"))
+    prefixes = [prefix.Prefix(torch.arange(40).numpy(), *shape) for _ in range(69)]
+    for i in range(70):
+        request = Request(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
+        request.attach(prefixes[min(i, 68)], 40)
+        state.add(request)
+    assert made.upload(state)[:3] == (96, 16, 128)
+    assert made.prefixes is not None
+    assert made.bases[:69].tolist() == [p.memory.data_ptr() for p in prefixes]
+
+
+def test_agents_go_on_a_few_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that end together are told together only so far as that does not keep the GPU waiting."""
+    monkeypatch.setattr(Interpreted, "told_at_once", 2)
+    there = Interpreted(model, decode=str)
+    order: list[tuple[int, int]] = []
+
+    async def ask(number: int) -> Completion:
+        await there.generate(ids(number, 9), Sampling(key=str(number), max_tokens=3, temperature=0.0))
+        order.append((number, there.stats.steps))
+        again = Sampling(key=f"{number}/2", max_tokens=4, temperature=0.0)
+        return await there.generate(ids(number + 10, 12), again)
+
+    async def go() -> list[Completion]:
+        return await asyncio.gather(*(ask(i) for i in range(5)))
+
+    check(model, [ids(i + 10, 12) for i in range(5)], asyncio.run(go()))
+    told = [step for _, step in order]
+    assert sorted(number for number, _ in order) == list(range(5))
+    assert [told.count(step) for step in sorted(set(told))] == [2, 2, 1]
+    assert not there.busy
+
+
+def test_nothing_is_sampled_while_prompts_are_read(model: Any) -> None:
+    """A row's first token comes with its first step, so the host need not wait for what it reads."""
+    there, kept = Interpreted(model, decode=str), []
+    read = there.layers.read  # type: ignore[union-attr]
+    there.layers.read = lambda *args: kept.append(read(*args)) or kept[-1]  # type: ignore[union-attr, method-assign, func-returns-value]
+    asked = [ids(1, 60) + ids(5 + i, 7) for i in range(3)] + [ids(3, 1)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    assert [len(x) for x in kept] == [0] * len(kept) != []
+    assert there.stats.computed_prompt_tokens == 60 + 3 * 7 + 1
+
+
+def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model is too wide for our kernels, prompts and rows go through the library's layers, compiled."""
+    graphs = compiling_lightly(monkeypatch)
+    compiled = make("Qwen2", **SMALL)
+    there = Interpreted(compiled, decode=str, max_batched_tokens=64)
+    there.layers = None
+    compile_layers(compiled)
+    asked = [ids(1, 150), *(ids(2, 60) + ids(9 + i, 7) for i in range(3)), ids(4, 3)]
+    for _ in range(2):
+        check(make("Qwen2", **SMALL), asked, run(there, asked, temperature=0.0, max_tokens=5))
+    assert graphs() > 0
+
+
+@pytest.mark.parametrize(
+    ("length", "new", "rows_of"), [(41, 24, None), (9, 8, 16)], ids=["as long as a row may own", "little memory"]
+)
+def test_slots_hold_what_rows_come_to_own(
+    model: Any, length: int, new: int, rows_of: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a prompt, and every sampled token that is computed, one of them before the host knows of the end."""
+    monkeypatch.setattr(rows, "slot_length", lambda tokens: 1 << (tokens - 1).bit_length())
+    each = Interpreted(model, decode=str).cache.token_bytes
+    there = Interpreted(model, decode=str, max_rows=4, row_bytes=rows_of and 4 * rows_of * each)
+    asked = [ids(i, length) for i in range(4)]
+    check(model, asked, run(there, asked, temperature=0.0, max_tokens=new))
+    assert there.cache.made == 1, "the cache grew while rows were decoding"
+    assert there.stats.peak_rows == (4 if rows_of is None else 2)

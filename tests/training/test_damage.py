@@ -1,0 +1,203 @@
+"""Runs and models that were damaged, cut or used by two processes at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from recollect.config.compose import compose
+from recollect.files.locks import lock_file, lock_folder, refuse_locked
+from recollect.models.load import load_model
+from recollect.runs.directory import Run
+from recollect.runtime.console import Console
+from recollect.training import checkpoint
+from recollect.training.train_run import Fit
+from recollect.types import BadInput
+from tests.training.test_resume import command, rows
+
+# ---- locks ----
+
+
+def test_a_second_process_is_refused_and_told_whose_it_is(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from recollect.files.locks import lock_folder as f; l = f(pathlib.Path(sys.argv[1]), 'x')"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; print('held', flush=True); input()", str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(BadInput, match=f"the run is in use by process {holder.pid};"):
+        lock_folder(tmp_path, "the run")
+    with pytest.raises(BadInput, match="in use"):
+        refuse_locked(tmp_path, "the run")
+    holder.kill()
+    holder.wait()
+    with lock_folder(tmp_path, "the run"):
+        pass
+
+
+def test_a_process_does_not_lock_itself_out(tmp_path: Path) -> None:
+    for _ in range(2):
+        with lock_file(tmp_path / "out.jsonl", "--out"), lock_file(tmp_path / "out.jsonl", "--out"):
+            assert (tmp_path / ".out.jsonl.lock").read_text() == f"{os.getpid()}\n"
+
+
+# ---- checkpoints ----
+
+STEPS = ("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.max_ckpt_to_keep=5")
+
+
+def trained(out: Path, model: Path) -> dict[str, torch.Tensor]:
+    args = command(out, model, *STEPS)
+    Fit(compose(args[1], args[2:]), Console(quiet=True)).fit()
+    return last_weights(out)
+
+
+def last_weights(out: Path) -> dict[str, torch.Tensor]:
+    weights = load_file(out / "checkpoints" / "step-3" / "model.safetensors")
+    return {name: weight.clone() for name, weight in weights.items()}  # loaded ones are the file itself
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    trained(out, small_model)
+    return out
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def state_of(text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / checkpoint.STATE).write_text(text)
+        (folder / "checksums.json").unlink()  # as an older version would have written it
+
+    return write
+
+
+def changed(**values: object) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        state = json.loads((folder / checkpoint.STATE).read_text())
+        state_of(json.dumps(state | values))(folder)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: flip(folder / "model.safetensors"),
+        lambda folder: flip(folder / checkpoint.OPTIMIZER),
+        lambda folder: (folder / checkpoint.OPTIMIZER).unlink(),
+        state_of("{}"),
+        state_of("[]"),
+        state_of('{"step": 3}'),
+        changed(step=-1),
+        changed(step=10**9),
+        changed(step="3"),
+    ],
+    ids=["weights", "optimizer", "gone", "empty", "list", "little", "negative", "huge", "text"],
+)
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    damage: Callable[[Path], None], whole_run: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = whole_run.with_name("damaged")  # beside it: both use the reward file there
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(whole_run, out)
+    whole = last_weights(out)
+    damage(out / "checkpoints" / "step-3")
+    (out / "report.json").unlink()
+    again = trained(out, small_model)
+    assert "checkpoint step-3 cannot be read" in capsys.readouterr().err
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert [r["step"] for r in rows(out) if "reward/mean" in r] == [1, 2, 3]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc] unexpected pos")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=r"the checkpoint .*step-0 could not be written"):
+        trained(tmp_path / "run", small_model)
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+# ---- models ----
+
+
+def rewritten(model: Path, out: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> str:
+    out.mkdir()
+    for file in model.iterdir():
+        (out / file.name).write_bytes(file.read_bytes())
+    weights = load_file(out / "model.safetensors")
+    change(weights)
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    return str(out)
+
+
+NAMED = "model.layers.0.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda w: w.pop(NAMED), "lacks weights of the model"),
+        (lambda w: w.update(extra=torch.zeros(2)), "holds weights that the model does not have: extra"),
+        (lambda w: w[NAMED].fill_(float("nan")), "not finite"),
+        (lambda w: w[NAMED].view(-1)[3:4].fill_(float("inf")), "not finite"),
+    ],
+)
+def test_a_model_that_is_not_all_there_is_refused(
+    change: Callable[[dict[str, torch.Tensor]], None], said: str, tmp_path: Path, small_model: Path
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        load_model(rewritten(small_model, tmp_path / "model", change), torch.float32)
+
+
+def test_a_checkpoint_with_a_flipped_byte_is_not_used(tmp_path: Path, whole_run: Path) -> None:
+    folder = shutil.copytree(whole_run, tmp_path / "run") / "checkpoints" / "step-3"
+    load_model(str(folder), torch.float32)
+    flip(folder / "model.safetensors")
+    with pytest.raises(BadInput, match=r"model\.safetensors is damaged"):
+        load_model(str(folder), torch.float32)
+
+
+# ---- two processes, and a signal ----
+
+
+def test_a_second_run_is_refused_and_sigterm_saves_the_first(tmp_path: Path, small_model: Path) -> None:
+    out = tmp_path / "run"
+    args = command(out, small_model, "trainer.total_training_steps=2000", "trainer.save_freq=5000")
+    first = subprocess.Popen([sys.executable, "-m", "recollect", *args], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not any("reward/mean" in r for r in Run(out).metrics()):
+        time.sleep(0.1)
+    second = subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert f"in use by process {first.pid}" in second.stderr
+    first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
+    assert first.wait(60) == 130
+    steps = [r["step"] for r in rows(out) if "reward/mean" in r]
+    assert steps == list(range(1, len(steps) + 1))
+    assert checkpoint.names(out / "checkpoints", "step")[-1] == f"step-{steps[-1]}"

@@ -1,0 +1,92 @@
+"""Reinforcement from stored trajectories, without sampling."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.config.compose import compose
+from recollect.packing.batch import build_batch
+from recollect.runtime.console import Console
+from recollect.training.learner.learner import Learner
+from recollect.training.rl.annotate import annotate
+from recollect.training.rl.offline import OfflineStream, compared, read_offline
+from recollect.training.train_run import Fit
+from recollect.types import BadInput
+from tests.conftest import make_pair
+from tests.sources.test_stored_tasks import stored_run, unified
+
+SMALL = ["data.val_max_samples=2", "evaluation.lengths=[1]", "evaluation.tasks=[2]", "trainer.threads=1"]
+
+
+def test_those_without_logprobs_are_for_sft_and_it_says_so(tmp_path: Path) -> None:
+    with_ids = stored_run(tmp_path / "a", {"1": [0.0, 1.0], "2": [0.5, 0.1], "3": [1.0]})
+    without = stored_run(tmp_path / "b", {"4": [1.0, 0.2]}, logprobs=False)
+    (tmp_path / "c.jsonl").write_text(json.dumps(unified("5", None)))
+    said: list[str] = []
+    cfg = compose("needle", [f"data.offline_files=[{with_ids},{without},{tmp_path / 'c.jsonl'}]", "min_reward=0.5"])
+    stored = read_offline(cfg, said.append)
+    assert [g.task.id for g in stored.groups] == ["1", "2", "3"]
+    assert [row["task_id"] for _, row in stored.imitated] == ["4"]
+    assert stored.unused == 2
+    assert cfg.sft.steps == 1
+    assert "5 attempts at 3 tasks carry sampled ids" in said[0]
+    assert "1 trajectories carry none; they are used for SFT only" in said[1]
+    stream = OfflineStream(compose("needle", ["data.train_batch_size=2"]), stored)
+    assert stream.steps() == 2
+    assert [[t.id for t in stream.take(i)] for i in range(2)] == [["1", "2"], ["3"]]
+    with pytest.raises(BadInput, match="nothing to learn from"):
+        read_offline(compose("needle", [f"data.offline_files={tmp_path / 'c.jsonl'}", "min_reward=0.5"]), said.append)
+
+
+def test_a_reward_that_is_no_number_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({**unified("5", None), "reward": "high"}))
+    with pytest.raises(BadInput, match=r"rows\.jsonl, line 1: reward has to be a number or null, not 'high'"):
+        read_offline(compose("needle", [f"data.offline_files={file}"]), lambda text: None)
+
+
+def test_single_attempts_are_compared_within_their_source(tmp_path: Path) -> None:
+    run = stored_run(tmp_path / "a", {"1": [0.0], "2": [1.0], "3": [0.0, 1.0]})
+    stored = read_offline(compose("needle", [f"data.offline_files={run}"]), lambda text: None)
+    assert [len(g.trajectories) for g in compared(stored.groups)] == [2, 2]
+
+
+def test_the_ratio_is_to_the_stored_logprobs(tmp_path: Path) -> None:
+    run = stored_run(tmp_path / "a", {"1": [0.0, 1.0]})
+    cfg = compose("needle", [f"data.offline_files={run}"])
+    batch, _ = build_batch(read_offline(cfg, lambda text: None).groups)
+    _, model = make_pair("Qwen2")
+    notes = annotate(cfg, Learner(model, cfg.sft.optim, 1, torch.float32), None, None, batch)
+    assert notes.old is not None
+    assert np.allclose(notes.old.numpy(), [-1.0, -2.0, -0.5] * 2)
+
+
+def test_a_run_learns_from_what_another_sampled(tmp_path: Path, small_model: Path) -> None:
+    reward = tmp_path / "reward.py"
+    reward.write_text("def some(answer):\n    return sum(answer.encode()) % 7 / 6\n")
+    common = [f"actor_rollout_ref.model.path={small_model}", f"agent.reward_name={reward}:some", *SMALL]
+    first = ["data.train_batch_size=4", "trainer.total_training_steps=2", "data.needle.chunks=1"]
+    Fit(compose("needle", [*common, *first, f"trainer.default_local_dir={tmp_path / 'run'}"]), Console(True)).fit()
+    more = [f"data.offline_files={tmp_path / 'run'}", f"trainer.default_local_dir={tmp_path / 'off'}"]
+    report = Fit(compose("needle", [*common, *more, "data.train_batch_size=3"]), Console(True)).fit()
+    assert report["steps"] == 3  # 8 groups, 3 at a time
+    rows = [json.loads(line) for line in (tmp_path / "off" / "metrics.jsonl").read_text().splitlines()]
+    steps = [r for r in rows if "reward/mean" in r]
+    assert all(r["actor/grad_norm"] > 0 for r in steps)
+    assert steps[0]["actor/logprob_drift"] < 0.05  # the weights that sampled them
+    assert json.loads((tmp_path / "off" / "fidelity.json").read_text())["trained_tokens"] > 0
+
+
+def test_ids_of_another_tokenizer_are_refused(tmp_path: Path, small_model: Path) -> None:
+    run = stored_run(tmp_path / "a", {"1": [0.0, 1.0]})
+    from recollect.training.rl.offline import check_ids
+
+    stored = read_offline(compose("needle", [f"data.offline_files={run}"]), lambda text: None)
+    check_ids(stored, 23)
+    with pytest.raises(BadInput, match="another tokenizer"):
+        check_ids(stored, 22)
