@@ -1,0 +1,189 @@
+"""The shape of the source: folders and their imports, names that mean several things, what is written twice, sizes.
+
+python scripts/map.py            # the working tree
+python scripts/map.py 663dfec    # and a commit beside it
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+SOURCE = "src/recollect/"
+ROOT = Path(__file__).parents[1]
+Files = dict[str, str]  # path below SOURCE → text
+Edges = dict[str, set[str]]
+
+EXAMPLES = {  # one built-in of each kind: the Python files of the package that know its name
+    "agent (search_r1)": r"\bsearch_r1\b",
+    "estimator (rloo)": r"\brloo\b",
+    "domain (tau)": r"\btau\b|\bTAU\b",
+    "tracker (swanlab)": r"\bswanlab\b|\bSwanlab\b",
+    "tool (list_files)": r"\blist_files\b",
+}
+TWICE = {  # what is worth writing once, and how it is recognised
+    "BM25 (an inverse document frequency)": r"math\.log\(.*\bdf\b|np\.log\d*p?\(.*(df|documents|count)|\bidf\b|rarity",
+    "a test for http addresses": r"startswith\(\(?\"http|URLS\b.*=|\"https://\"",
+    "the rule of trainer.val_only": r"val_only",
+    "readers of stored trajectories": r"\"prompt_ids\"|\bt\[\"ids\"\]|\[\"logprobs\"\]",
+}
+WORDS = (r"\bprefill", r"\brope\b", r"\bidf\b", r"\bKV cache\b|key-value cache", r"\bmicro.batch")
+
+
+def working_tree() -> Files:
+    """The files as they are."""
+    folder = ROOT / SOURCE
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))}
+
+
+def of_commit(name: str) -> Files:
+    """The files of a commit."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [p for p in git("ls-tree", "-r", "--name-only", name, SOURCE).split() if p.endswith(".py")]
+    return {p.removeprefix(SOURCE): git("show", f"{name}:{p}") for p in paths}
+
+
+def module_of(path: str) -> str:
+    """The dotted name of a file, without the package's own."""
+    return path.removesuffix(".py").removesuffix("/__init__").removesuffix("__init__").replace("/", ".")
+
+
+def folder_of(module: str) -> str:
+    """The first part of a module's name: a folder, or a module at the top."""
+    return module.partition(".")[0]
+
+
+def imports(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Every import but those for type checkers, and whether a function does it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, inside
+        yield from imports(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+
+def names_of(node: ast.AST, modules: set[str]) -> Iterator[str]:
+    """The package's modules that an import names."""
+    if isinstance(node, ast.Import):
+        yield from (a.name.removeprefix("recollect.") for a in node.names if a.name.startswith("recollect."))
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "recollect":
+        place = (node.module or "").removeprefix("recollect").removeprefix(".")
+        for alias in node.names:
+            below = f"{place}.{alias.name}" if place else alias.name
+            yield below if below in modules else place
+
+
+def graph(files: Files, functions: bool) -> tuple[Edges, int]:
+    """Which folder imports from which, and how many imports of the package are inside functions."""
+    modules = {module_of(p) for p in files}
+    edges: Edges = defaultdict(set)
+    hidden = 0
+    for path, text in files.items():
+        here = folder_of(module_of(path))
+        for node, inside in imports(ast.parse(text)):
+            found = [name for name in names_of(node, modules) if name]
+            hidden += bool(inside and found)
+            if functions or not inside:
+                edges[here] |= {folder_of(name) for name in found} - {here}
+    return edges, hidden
+
+
+def cycle(edges: Edges) -> list[str]:
+    """The largest set of folders that all reach each other."""
+
+    def reached(start: str) -> set[str]:
+        seen, queue = set[str](), [start]
+        while queue:
+            for name in edges.get(queue.pop(), ()):
+                if name not in seen:
+                    seen.add(name)
+                    queue.append(name)
+        return seen
+
+    reach = {name: reached(name) for name in edges}
+    groups = ([b for b in reach if b in reach[a] and a in reach[b]] for a in reach)
+    return max(groups, key=len, default=[])
+
+
+def recurring(names: list[str]) -> list[str]:
+    """Names that are there several times, most frequent first."""
+    return [f"{name} ×{n}" for name, n in Counter(names).most_common() if n > 1]
+
+
+def classes(files: Files) -> list[str]:
+    """Every class of the package."""
+    return [n.name for text in files.values() for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
+
+
+def functions(files: Files) -> list[int]:
+    """The lines of every function."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    found = (n for text in files.values() for n in ast.walk(ast.parse(text)) if isinstance(n, kinds))
+    return [(n.end_lineno or n.lineno) - n.lineno + 1 for n in found]
+
+
+def matching(files: Files, pattern: str) -> list[str]:
+    """The files in which a pattern occurs."""
+    return [path for path, text in files.items() if re.search(pattern, text)]
+
+
+def figures(files: Files) -> dict[str, str]:
+    """What is measured → the figure."""
+    open_edges, hidden = graph(files, functions=False)
+    all_edges, _ = graph(files, functions=True)
+    top = {p.partition("/")[0] for p in files if not p.startswith("__")}
+    file_names = [Path(p).name for p in files if not p.endswith("__init__.py")]
+    lengths = functions(files)
+    lines = Counter[str]()
+    for path, text in files.items():
+        lines[folder_of(module_of(path))] += len(text.splitlines())
+    biggest = ", ".join(f"{name} {n:,}" for name, n in lines.most_common(6))
+    found = {
+        "folders in one import cycle, imports at module level": str(len(cycle(open_edges))),
+        "the same with imports inside functions": str(len(cycle(all_edges))),
+        "imports of the package inside functions": str(hidden),
+        "top level: modules + folders": f"{sum(t.endswith('.py') for t in top)} + {sum('.' not in t for t in top)}",
+        "file names that recur": _listed(recurring(file_names)),
+        "class names that recur": _listed(recurring(classes(files))),
+        "lines": f"{sum(lines.values()):,}; {biggest}",
+        "longest file, longest function, mean function": (
+            f"{max(len(t.splitlines()) for t in files.values())}, {max(lengths)}, {sum(lengths) / len(lengths):.1f}"
+        ),
+    }
+    found |= {f"files that know the {kind}": _counted(matching(files, p)) for kind, p in EXAMPLES.items()}
+    found |= {f"files with {what}": _counted(matching(files, p)) for what, p in TWICE.items()}
+    found |= {f"“{word}”": str(sum(len(re.findall(word, t)) for t in files.values())) for word in WORDS}
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    return f"{len(names)}" + (f" ({', '.join(names[:6])}{', …' if len(names) > 6 else ''})" if names else "")
+
+
+def _counted(paths: list[str]) -> str:
+    return f"{len(paths)}" + (f" ({', '.join(paths)})" if 0 < len(paths) <= 3 else "")
+
+
+def table(columns: dict[str, dict[str, str]]) -> str:
+    """Figures side by side, in Markdown."""
+    rows = [f"| {' | '.join(['', *columns])} |", f"|{'---|' * (len(columns) + 1)}"]
+    for key in next(iter(columns.values())):
+        rows.append(f"| {' | '.join([key, *(column[key] for column in columns.values())])} |")
+    return "\n".join(rows)
+
+
+def main(commits: list[str]) -> None:
+    """Print the table."""
+    sources: dict[str, Callable[[], Files]] = {name: lambda name=name: of_commit(name) for name in commits}
+    sources["now"] = working_tree
+    print(table({name: figures(read()) for name, read in sources.items()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The run directory, and the trackers that follow it."""

@@ -1,0 +1,259 @@
+"""The run directory: configuration, metrics, trajectories, checkpoints, report. Append-only and crash-safe."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from recollect.config.compose import differing, to_yaml
+from recollect.config import Config
+from recollect.data.questions import asked_of
+from recollect.files.yaml import read_yaml
+from recollect.files.output import write_atomic, refuse_unwritable, writing
+from recollect.files.locks import NAME as LOCK
+from recollect.files.locks import Lock, lock_folder, refuse_locked
+from recollect.files.reading import lines, open_file, parse_json, read_json
+from recollect.trajectories.stored_rows import read_trajectories
+from recollect.types import BadInput, Group
+from recollect.files.unpacking import unpacked_lines
+
+MAY_CHANGE = (  # keys that do not change what a run computes
+    "trainer.resume_mode",
+    "trainer.resume_from_path",
+    "trainer.logger",
+    "trainer.val_only",
+    "trainer.default_local_dir",
+    "trainer.save_freq",
+    "trainer.max_ckpt_to_keep",
+    *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
+    *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
+)
+
+
+ANSWERING = (
+    "qa"  # the role whose turns are final responses: `is_final` is the number of their question, and 0 elsewhere
+)
+
+
+class Run:
+    """One run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock: Lock | None = None  # held while this process writes to it
+
+    @staticmethod
+    def of(cfg: Config) -> Run:
+        """Where the configuration puts its run."""
+        trainer = cfg.trainer
+        default = Path("runs") / trainer.project_name / trainer.experiment_name
+        return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
+
+    @staticmethod
+    def usable(cfg: Config) -> Run:
+        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration.
+
+        With trainer.resume_mode=disable any run may be in it, for it will move aside.
+        """
+        run = Run.of(cfg)
+        config = run.path / "config.yaml"
+        if run.path.exists() and not run.path.is_dir():
+            raise BadInput(f"the run directory {run.path} is a file")
+        if run.path.is_symlink() and not run.path.exists():
+            raise BadInput(f"the run directory {run.path} is a link to a folder that is not there")
+        refuse_locked(run.path, f"the run directory {run.path}")
+        used = run.path.is_dir() and any(p.suffix != ".tmp" and p.name != LOCK for p in run.path.iterdir())
+        if used and not config.is_file():
+            raise BadInput(f"{run.path} is not empty and not a run of recollect; set trainer.default_local_dir")
+        if run.moves_aside(cfg):
+            _refuse_needed(cfg, run.path)
+        elif config.is_file():
+            optims = [cfg.actor_rollout_ref.actor.optim]
+            optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
+            longer = all(o.lr_scheduler_type == "constant" and not o.lr_warmup_steps_ratio for o in optims)
+            more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
+            other = differing(read_yaml(config, "configuration"), cfg, MAY_CHANGE + more, str(config))
+            hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
+            if other:
+                raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
+        refuse_unwritable(run.path, f"the run directory {run.path}")
+        return run
+
+    def moves_aside(self, cfg: Config) -> bool:
+        """Whether a run is in the directory that trainer.resume_mode=disable starts anew in."""
+        return cfg.trainer.resume_mode == "disable" and (self.path / "config.yaml").is_file()
+
+    def aside(self) -> Path:
+        """The first free name beside the directory for a run that gives way to another."""
+        path = self.path.absolute()
+        names = (path.with_name(f"{path.name}.old-{number}") for number in itertools.count(1))
+        return next(name for name in names if not name.exists())
+
+    @staticmethod
+    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
+        """Open the run directory for writing; an earlier run in it moves aside where it has to.
+
+        No other process can write there until this one is done.
+        """
+        run = Run.usable(cfg)
+        if run.moves_aside(cfg):
+            place = run.aside()
+            try:
+                run.path.rename(place)
+            except OSError as error:
+                raise BadInput(f"{run.path} cannot be moved aside to start anew: {error.strerror}") from None
+            say(f"trainer.resume_mode=disable: the run that was in {run.path} is now {place}")
+        run.lock = lock_folder(run.path, f"the run directory {run.path}")
+        write_atomic(run.path / "config.yaml", to_yaml(cfg))
+        for name in ("trajectories", "checkpoints", "plots"):
+            (run.path / name).mkdir(exist_ok=True)
+        return run
+
+    def release(self) -> None:
+        """Let other processes write to it."""
+        if self.lock is not None:
+            self.lock.release()
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, row: dict[str, Any], path: Path | None = None) -> None:
+        """Append one row of metrics, to ``metrics.jsonl`` or another file."""
+        place = path or self.metrics_path
+        with writing(place), place.open("a") as file:
+            file.write(dump(row) + "\n")
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics so far."""
+        return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+
+    def truncate_metrics(self, size: int) -> None:
+        """Drop the rows written after a checkpoint; the resumed run writes them again."""
+        if self.metrics_path.exists():
+            os.truncate(self.metrics_path, min(size, self.metrics_size()))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All complete rows of metrics."""
+        if not self.metrics_path.exists():
+            return []
+        rows: list[dict[str, Any]] = []
+        for line in lines(self.metrics_path):
+            try:
+                row = parse_json(line, str(self.metrics_path), len(rows) + 1)
+            except BadInput:  # the last line of a killed run may be cut
+                if line.endswith(b"\n"):
+                    raise
+                break
+            rows.append(row)
+        return rows
+
+    def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
+        """Write trajectories under a name (training: ``step-N``), replacing an earlier try at the same."""
+        lines = "".join(dump(row) + "\n" for row in trajectory_rows(groups))
+        data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
+        write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
+
+    def trajectories(self) -> Iterator[dict[str, Any]]:
+        """All stored training trajectories, step by step; those of evaluations are not among them."""
+        for path in sorted((self.path / "trajectories").glob("step-*.jsonl.zst")):
+            yield from read_trajectories(path)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the run."""
+        write_atomic(self.path / name, dump(value, indent=2) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the run, None if there is none."""
+        path = self.path / name
+        return read_json(path) if path.is_file() else None
+
+
+def _refuse_needed(cfg: Config, folder: Path) -> None:
+    """Refuse to move a run aside that this one reads from."""
+    data, bound = cfg.data, [text.partition(":")[2] for text in cfg.roles.values()]
+    needed = [cfg.actor_rollout_ref.model.path, cfg.critic.model.path, *bound]
+    for name in [*needed, *data.train_files, *data.val_files, *data.offline_files]:
+        if name and folder.resolve() in (Path(name).expanduser().resolve(), *Path(name).expanduser().resolve().parents):
+            raise BadInput(
+                f"trainer.resume_mode=disable moves the run in {folder} aside, and this run needs {name} from it; name "
+                "another directory with trainer.experiment_name=…"
+            )
+
+
+def dump(value: Any, indent: int | None = None) -> str:
+    """JSON that every program reads: numbers that are not finite become null."""
+
+    def finite(x: Any) -> Any:
+        if isinstance(x, float):
+            return x if math.isfinite(x) else None
+        if isinstance(x, dict):
+            return {k: finite(v) for k, v in x.items()}
+        return [finite(v) for v in x] if isinstance(x, list | tuple) else x
+
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), indent=indent, allow_nan=False)
+
+
+def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """Trajectories as plain objects: everything that training used, ids and log-probabilities included."""
+    for group in groups:
+        for t in group.trajectories:
+            yield {
+                "task_id": t.task_id,
+                "sample": t.sample,
+                "source": group.task.source,
+                "question": group.task.question,
+                "answers": list(group.task.answers),
+                "answer": t.answer,
+                **({"asked": asked_of(group.task), "question_answers": t.answers} if t.answers else {}),
+                "stop": t.stop,
+                "reward": t.score.total if t.score else None,
+                "parts": t.score.parts if t.score else {},
+                "failure": {"kind": t.failure.kind, "message": t.failure.message} if t.failure else None,
+                "notes": t.notes,
+                **({"memory_events": t.events} if t.events else {}),
+                "tool_calls": t.tool_calls,
+                "tool_reward": t.tool_reward,
+                "actions": [
+                    {"tool": a.tool, "input": a.input, "output": a.output, "outcome": a.outcome} for a in t.actions
+                ],
+                "success": t.success,
+                "turns": [
+                    {
+                        "role": turn.role,
+                        "question": turn.question,
+                        "is_final": turn.question or int(turn.role == ANSWERING),
+                        "prompt_ids": list(turn.prompt_ids),
+                        "ids": list(turn.completion.ids),
+                        "logprobs": [round(p, 6) for p in turn.completion.logprobs],
+                        "text": turn.completion.text,
+                        "stop": turn.completion.stop,
+                        "version": turn.completion.version,
+                        "trainable": turn.trainable,
+                        "is_trainable": turn.trainable,
+                        "temperature": turn.temperature,
+                    }
+                    for turn in t.turns
+                ],
+            }
+
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder, out of sight first so that a kill cannot leave half of it under its name."""
+    doomed = path.with_name(f".{path.name}.deleted")
+    shutil.rmtree(doomed, ignore_errors=True)
+    if path.exists():
+        path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
