@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from recollect.console import Console
 from recollect.domains import DOMAIN_NAMES
-from recollect.folders import refuse_unwritable, writing
+from recollect.folders import refuse_output, refuse_unwritable, writing
 from recollect.trajectories.keys import NotATrajectory
 from recollect.trajectories.schema import Record
 from recollect.trajectories.stream import Piece, files_of, records, units
@@ -145,7 +145,7 @@ class Outputs:
 
     def __init__(self, out: Path, sources: Sequence[Path], overwrite: bool) -> None:
         self.folder = out if out.is_dir() or not out.suffix else None
-        refuse_unwritable(self.folder or out.parent, f"--out {out}")
+        (refuse_unwritable if self.folder else refuse_output)(out, f"--out {out}")
         targets = {str(s): self._target(s, sources) for s in sources} if self.folder else {str(s): out for s in sources}
         for source, target in targets.items():
             if target.exists() and target.resolve() == Path(source).resolve():

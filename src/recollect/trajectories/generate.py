@@ -20,7 +20,7 @@ from recollect.amounts import too_many
 from recollect.config import Config
 from recollect.console import Console
 from recollect.domains.registry import DOMAINS
-from recollect.folders import refuse_unwritable, writing
+from recollect.folders import refuse_output, writing
 from recollect.locks import lock_file
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.start import check_reward
@@ -192,8 +192,15 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     count = request.n * max(1, request.asked.made_up)
     if said := too_many(f"-n {request.n} × --tasks {max(1, request.asked.made_up)}", count):
         raise BadInput(said)
-    refuse_finished(request.out.expanduser())
-    refuse_unwritable(request.out.parent, f"--out {request.out}")
+    out = request.out.expanduser()
+    refuse_output(out, f"--out {request.out}")
+    with lock_file(out, f"--out {request.out}"):
+        refuse_finished(out)
+        return _run(request, settings, console)
+
+
+def _run(request: Request, settings: Sequence[str], console: Console) -> int:
+    """Find the tasks and who plays, and attempt everything."""
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
     check_reward(cfg, tasks, console.say)
@@ -203,8 +210,7 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
         console.say(f"{who} answers" + (f" from {place}" if place else ""))
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
-    locked = lock_file(request.out.expanduser(), f"--out {request.out}")
-    with locked, players(cfg, request.policy, request.user, tasks) as roles:
+    with players(cfg, request.policy, request.user, tasks) as roles:
         return attempt(cfg, request, roles, tasks, sampling, console)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from recollect.console import Console
-from recollect.folders import refuse_unwritable, writing
+from recollect.folders import refuse_output, writing
 from recollect.rewards.calculator import calculator
 from recollect.trajectories.convert import Problems, check_domain, size_of, stem_of
 from recollect.trajectories.keys import NotATrajectory
@@ -86,7 +86,7 @@ def reward(
     if output is not None and output.exists() and not overwrite:
         raise BadInput(f"{output} is there already; name another --output, or give --overwrite")
     if output is not None:
-        refuse_unwritable(output.parent, f"--output {output}")
+        refuse_output(output, f"--output {output}")
     paths, problems = files_of(given), Problems(console)
     tally, listing = Tally(), Listing(output)
     try:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from pydantic_core import to_json
 
 from recollect.console import Console
-from recollect.folders import refuse_unwritable, writing
+from recollect.folders import refuse_output, writing
 from recollect.rewards.calculator import reward_of
 from recollect.run import remove_tree, write_atomic
 from recollect.trajectories import templates as templating
@@ -168,7 +168,7 @@ def held_out_tasks(tasks: set[int], ratio: float, seed: int) -> set[int]:
 def sft_data(given: Sequence[str], out: Path, choice: Choice, console: Console, overwrite: bool = False) -> int:
     """Write everything to ``out``; returns how many records could not be read."""
     checked(choice)
-    refuse_unwritable(out.parent, f"--out {out}")
+    refuse_output(out, f"--out {out}")
     paths = files_of(given)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not overwrite or not (out / SUMMARY).is_file():
