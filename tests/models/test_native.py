@@ -17,7 +17,7 @@ from recollect.algos.packed import pack
 from recollect.algos.tree import build_tree
 from recollect.models.attention import register
 from recollect.models.native import blocks
-from recollect.models.native.modules import replace_modules
+from recollect.models.native.modules import Norm, replace_modules
 from recollect.train import forward
 
 pytestmark = pytest.mark.skipif(not blocks.able(torch.empty(0)), reason="there is no compiler here")
@@ -141,3 +141,14 @@ def test_weights_that_move_are_read_where_they_are() -> None:
             part.weight.data = part.weight.data.clone()
         mlp.up_proj.weight.div_(2)
         torch.testing.assert_close(mlp(x), before)
+
+
+def test_trying_modules_changes_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither this device's nor those of others, which nobody would put back."""
+    model, seeded = make_model("Qwen3"), []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.get_rng_state()
+    replace_modules(model)
+    assert any(isinstance(m, Norm) for m in model.modules())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert seeded == []

@@ -242,7 +242,8 @@ def test_values_that_ask_for_nothing_are_taken(running: Running) -> None:
     assert len(answer.json()["choices"][0]["token_ids"]) <= 2
 
 
-def test_bodies_that_are_no_requests(running: Running) -> None:
+def test_bodies_that_are_no_requests(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running.server.engine, "window", 1000)
     url = f"{running.url}/v1/completions"
     assert post(url, content=b"{half").status_code == 400
     assert post(url, content=b"[1]").status_code == 400
