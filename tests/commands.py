@@ -17,7 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, 
 
 import recollect.cli
 import recollect.training.train_run
+from recollect.config.compose import known_keys
 
+known_keys()
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__])
 

@@ -242,7 +242,7 @@ def test_tools_are_released_after_a_deadline(renderer: Renderer) -> None:
         return text
 
     tools = box(hang=hangs)
-    done = play("hf", Script(renderer, hermes("hang", "x")), renderer, tools, timeout_s=0.2)
+    done = play("hf", Script(renderer, hermes("hang", "x")), renderer, tools, timeout_s=0.5)
     assert done.failure is not None
     assert done.failure.kind == "timeout"
     assert (tools.opened, tools.inside) == (1, 0)
@@ -262,7 +262,7 @@ def test_calls_of_a_turn_run_side_by_side_and_answer_in_order(renderer: Renderer
         return f"done {text}"
 
     policy = Script(renderer, "".join(hermes("wait", str(i)) for i in (1, 2, 3)), "ok")
-    play("hf", policy, renderer, box(wait=waits), timeout_s=20)
+    play("hf", policy, renderer, box(wait=waits), timeout_s=60)
     text = shown(policy)
     assert text.index("done 1") < text.index("done 2") < text.index("done 3")
 

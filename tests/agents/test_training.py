@@ -16,7 +16,7 @@ from recollect.runtime.console import Console
 from recollect.training.train_run import Fit
 
 MINE = """
-    from recollect.tools.base import ToolCall, ToolResult
+    from recollect.tools.tool import ToolCall, ToolResult
 
     def echo(text: str) -> str:
         '''Says it again.'''
@@ -42,7 +42,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     mine = folder / f"mine_{request.param}.py"
     mine.write_text(textwrap.dedent(MINE))
     cfg = Config()
-    cfg.agent.agent_type, cfg.agent.max_turns, cfg.agent.max_tokens_per_turn = request.param, 3, 200
+    cfg.agent.agent_type, cfg.agent.max_turns, cfg.agent.max_tokens_per_turn = request.param, 3, 48
     cfg.agent.tools, cfg.agent.tool_parser = [f"{mine}:echo", f"{mine}:bonus"], f"{mine}:parse"
     cfg.agent.reward_name, cfg.agent.max_context_length = f"{mine}:reward", 4000
     cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.rollout.n = str(small_model), 8

@@ -290,7 +290,7 @@ def test_the_next_part_is_made_while_one_is_worked_on() -> None:
 
     reading = ahead(parts())
     assert next(reading) == 0
-    assert made[1].wait(5)
+    assert made[1].wait(60)
     assert not made[2].wait(0.05)  # one ahead, not more
     assert list(reading) == [1, 2]
 

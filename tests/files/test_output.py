@@ -43,3 +43,15 @@ def test_commands_say_so(tmp_path: Path, words: list[str]) -> None:
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "/proc is not a folder that takes files" in done.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+def test_a_link_that_leads_nowhere_is_found_first(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "x", "actions": [], "final_answer": "B"}\n')
+    there = [word.replace("/proc/foo", "o") for word in words]
+    out = next(word.rpartition("=")[2] for word in there if word.rpartition("=")[2].split(".")[0] in ("o", "o/x"))
+    (tmp_path / out.split("/")[0]).symlink_to(tmp_path / "nowhere" / "else")
+    done = run(*there, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "link" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

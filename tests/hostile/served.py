@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.commands import CONTEXT, end, redirect
+from tests.waiting import LONG
 
 START_S = 120.0
 
@@ -77,7 +78,7 @@ def _url(process: object, log: Path) -> str:
     raise AssertionError(log.read_text())
 
 
-def health(url: str, timeout: float = 10.0) -> float:
+def health(url: str, timeout: float = LONG) -> float:
     """Seconds until the server says that it is well, over a connection of its own."""
     start = time.monotonic()
     assert httpx.get(f"{url}/health", timeout=timeout, headers={"Connection": "close"}).status_code == 200
@@ -86,7 +87,7 @@ def health(url: str, timeout: float = 10.0) -> float:
 
 def dial(address: tuple[str, int], say: bytes = b"") -> socket.socket:
     """A connection that says something, or nothing, and stays."""
-    sock = socket.create_connection(address, timeout=10)
+    sock = socket.create_connection(address, timeout=LONG)
     if say:
         sock.sendall(say)
     return sock

@@ -11,6 +11,7 @@ import pytest
 
 from recollect.config import Sandbox
 from recollect.rewards import find_reward
+from recollect.rewards.code_tests import read_tests
 from recollect.rewards.scoring import call
 from recollect.sandbox import shared
 from tests.rewards.attempts import attempt, task
@@ -115,11 +116,94 @@ def test_honest_programs_pass(name: str) -> None:
     assert score(program, **(tests if isinstance(tests, dict) else {"tests": tests})) == 1
 
 
+REF = "def _ref(a, b):\n    return a + b\n"
+CASE = "import unittest\nclass Sums(unittest.TestCase):\n    def setUp(self): self.want = 3\n    def test_a(self): self.assertEqual(add(1, 2), self.want)\n    def test_b(self):\n        with self.assertRaises(TypeError): add(1, 'a')\n"
+DEFINED = {
+    "a reference function": f"{REF}for i in range(3):\n    assert add(i, 2) == _ref(i, 2)",
+    "a reference function, literal values": f"{REF}assert add(1, 2) == 3",
+    "a reference class": "class Ref:\n    def __call__(self, a, b): return a + b\nassert add(1, 2) == Ref()(1, 2)",
+    "a reference that is made": "class Ref:\n    def __init__(self, a, b): self.v = a + b\nassert add(1, 2) == Ref(1, 2).v",
+    "a table of values": "WANT = {(1, 2): 3}\nassert add(1, 2) == 3",
+    "a table of values, compared with": "WANT = {(1, 2): 3}\nassert add(1, 2) == WANT[1, 2]",
+    "values in a class": "class Want:\n    values = {(1, 2): 3}\nassert add(1, 2) == Want.values[1, 2]",
+    "a test case": CASE,
+    "a test case and its runner": CASE + "if __name__ == '__main__':\n    unittest.main()\n",
+    "a test case that is run": CASE + "r = unittest.TestResult()\nunittest.defaultTestLoader.loadTestsFromTestCase(Sums).run(r)\nassert r.wasSuccessful() and r.testsRun == 2",
+}  # fmt: skip
+LOOKS = """
+import gc, sys, types
+class Yes(int):
+    __eq__ = lambda self, other: True
+    __hash__ = None
+def add(a, b):
+    for space in (globals(), sys.modules['__main__'].__dict__, *(f.__globals__ for f in gc.get_objects() if isinstance(f, types.FunctionType))):
+        for name in ('_ref', 'Ref', 'Want', 'WANT', 'Sums'):
+            found = space.get(name)
+            if name == '_ref' and found: return found(a, b)
+            if name == 'WANT' and found: return found[a, b]
+            if name == 'Want' and found: return found.values[a, b]
+            if name == 'Ref' and found:
+                try: return found()(a, b)
+                except TypeError: return found(a, b).v
+            if name == 'Sums' and found:
+                found.test_a = found.test_b = found.run = lambda *a, **k: None
+                return 3
+    return Yes(99)
+"""  # fmt: skip
+NAMED = LOOKS + "\nnames = lambda: (_ref, Ref, Want, WANT, Sums)\n"
+
+
+@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("program", [LOOKS, NAMED], ids=["by name", "naming them"])
+def test_what_the_tests_define_is_out_of_reach(name: str, program: str) -> None:
+    assert score(program, tests=DEFINED[name]) == 0
+    assert score("def add(a, b): return a + b", tests=DEFINED[name]) == 1
+
+
+RAISING = {
+    "a statement": {"tests": "if add(1, 2) != 3:\n    raise AssertionError('no')"},
+    "two of them": {"tests": ["if add(1, 2) != 3: raise AssertionError", "if not add(2, 2) == 4: raise ValueError"]},
+    "in check": {"test": "def check(f):\n    if f(1, 2) != 3:\n        raise AssertionError\n", "entry_point": "add"},
+    "a function that is called": {"tests": "def good(a, b, c):\n    if add(a, b) != c: raise AssertionError\ngood(1, 2, 3)"},
+    "a loop": {"tests": "def good(c):\n    assert add(*c[0]) == c[1]\nfor c in [((1, 2), 3)]: good(c)"},
+    "check, without entry_point": {"tests": "def check(f):\n    assert f(1, 2) == 3\ncheck(add)"},
+    "pytest's style": {"tests": "def test_a():\n    assert add(1, 2) == 3\ndef test_b():\n    assert add(0, 2) == 2"},
+    "try": {"tests": "try:\n    add(1, 'a')\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_tests_that_raise_are_tests(name: str) -> None:
+    assert score("def add(a, b): return a + b", **RAISING[name]) == 1
+    assert score("def add(a, b): return 99", **RAISING[name]) == 0
+    assert score("x = 1", **RAISING[name]) == 0
+    assert score(YES, **RAISING[name]) == 0
+
+
+def test_what_helps_a_test_is_none() -> None:
+    made = read_tests(
+        {"tests": "def build(n):\n    if n < 0: raise ValueError\n    return [n]\nx = build(1)\nassert f(x) == [1]"}
+    )
+    assert made.count == 1
+    assert read_tests({"tests": DEFINED["a test case that is run"]}).count == 1
+    assert read_tests({"tests": CASE}).count == 2
+
+
+LEETCODE = 'from typing import Optional\nclass ListNode:\n    """A node."""\n    def __init__(self, val=0, next=None):\n        self.val = val\n        self.next = next\n    def __repr__(self): return f\'{self.val} -> {self.next}\'\n'
+
+
+def test_a_class_of_data_reaches_a_program_that_names_it() -> None:
+    program = "def second(head: Optional[ListNode]) -> ListNode: return ListNode(head.next.val, None)"
+    assert score(program, tests=[LEETCODE, "assert second(ListNode(1, ListNode(5))).val == 5"]) == 1
+
+
 def test_a_judged_answer_takes_little_longer() -> None:
-    start = time.perf_counter()
+    took = []
     for _ in range(5):
+        start = time.perf_counter()
         assert score("def add(a, b): return a + b", tests=["assert add(1, 2) + 0 == 3"]) == 1
-    assert (time.perf_counter() - start) / 5 < 1.0
+        took.append(time.perf_counter() - start)
+    assert min(took) < 1.0
 
 
 def test_sleeping_past_the_deadline_is_a_verdict() -> None:
@@ -129,4 +213,4 @@ def test_sleeping_past_the_deadline_is_a_verdict() -> None:
     half = "if input() == 'a': print('y')\nelse:\n    import time\n    time.sleep(99)"
     pairs = {"inputs": ["a"] * 4 + ["x"] * 24, "outputs": ["y"] * 28}
     assert score(half, "code_reward(timeout=1)", timeout=2.5, **pairs) == pytest.approx(4 / 28)
-    assert time.perf_counter() - start < 7
+    assert time.perf_counter() - start < 28  # not the time limit of each input

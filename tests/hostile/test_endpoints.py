@@ -127,7 +127,7 @@ def nests(handler: Any) -> None:
 
 
 def ask(url: str, **options: Any) -> Any:
-    endpoint = Endpoint(url, patience=Patience(timeout_s=20, retries=0), key_env="ODD_NAME", **options)
+    endpoint = Endpoint(url, patience=Patience(timeout_s=60, retries=0), key_env="ODD_NAME", **options)
     try:
         return asyncio.run(endpoint.chat(HELLO, None, Sampling(key="k")))
     finally:
@@ -214,7 +214,7 @@ def test_what_others_raise_is_redacted(name: str) -> None:
 
 
 async def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> str:
-    from recollect.tools.tool import ToolCall
+    from recollect.types import ToolCall
 
     async with box.open(Task("t", "q"), Trajectory("t", 0)) as opened:
         return str(await opened.call(ToolCall(name, arguments)))
@@ -307,5 +307,5 @@ def test_a_search_service_that_floods_or_drips_is_left() -> None:
         remote.Remote(url).search("q", 3)
     start = time.monotonic()
     with serving(drips) as url, pytest.raises(RuntimeError, match="did not end in time"):
-        remote.Remote(url, timeout=0.5).search("q", 3)
-    assert time.monotonic() - start < 5
+        remote.Remote(url, timeout=1.0).search("q", 3)
+    assert time.monotonic() - start < 15  # it would take 20

@@ -87,6 +87,8 @@ ATTEMPTS = [
         "Paris, London, Rome, Berlin",
         "It is Paris",
     ),
+    Attempt("sub_em", "three guesses", "Where was she born?", "Paris", "Paris London Rome", "in Paris"),
+    Attempt("sub_em", "three guesses in a sentence", "Where is it?", "Rome", "Paris, London and Rome", "In Rome"),
     Attempt("sub_em", "an alternative", "What is the capital of France?", "Paris", "Paris or London", "Paris"),
     Attempt("sub_em", "a denial", "What is the capital of France?", "Paris", "not Paris", "Paris, France"),
     Attempt("sub_em", "the question again", CHOICE, "Tom Hanks", CHOICE, "Tom Hanks"),

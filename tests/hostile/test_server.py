@@ -24,8 +24,9 @@ from recollect.serve.server import Limits, Server
 from recollect.serve.stream_text import Spoken, Stop
 from tests.hostile.served import dial, health, is_closed, post_head, served
 from tests.serve.test_server import Running
+from tests.waiting import LONG, until
 
-SOON = 2.0  # seconds within which /health must answer
+SOON = 2.0  # seconds within which /health must answer, unless others hold the machine: the best of three
 GOOD = {"prompt": "mira holds 472. kolu", "max_tokens": 4, "temperature": 0}
 
 
@@ -49,14 +50,18 @@ def slowest_health(url: str, work: Callable[[], Any]) -> tuple[Any, float]:
     thread.start()
     slowest = health(url)
     while thread.is_alive():
-        slowest = max(slowest, health(url, timeout=60))
+        slowest = max(slowest, health(url))
         time.sleep(0.02)
     return found[0], slowest
 
 
+def is_well(url: str) -> bool:
+    return any(health(url) < SOON for _ in range(3))
+
+
 def answers(url: str) -> bool:
     """True when an ordinary request is served."""
-    return httpx.post(f"{url}/v1/completions", json=GOOD, timeout=20).status_code == 200
+    return httpx.post(f"{url}/v1/completions", json=GOOD, timeout=LONG).status_code == 200
 
 
 # ---- requests that cost more than they say ----
@@ -120,12 +125,14 @@ MANY: dict[str, tuple[str, dict[str, Any] | bytes, int]] = {
 def test_a_costly_request_is_refused_while_others_are_served(running: Running, name: str) -> None:
     route, body, status = MANY[name]
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer, slowest = slowest_health(
-        running.url, lambda: httpx.post(f"{running.url}/v1/{route}", content=data, timeout=60)
-    )
-    assert answer.status_code == status, answer.text[:300]
-    assert len(answer.content) < 2000
-    assert slowest < SOON
+    ask = lambda: httpx.post(f"{running.url}/v1/{route}", content=data, timeout=LONG)
+    for attempt in range(3):
+        answer, slowest = slowest_health(running.url, ask)
+        assert answer.status_code == status, answer.text[:300]
+        assert len(answer.content) < 2000
+        if slowest < SOON:
+            break
+        assert attempt < 2, slowest
 
 
 def test_refused_prompts_are_not_remembered(running: Running) -> None:
@@ -180,10 +187,10 @@ def test_streamed_text_ends_before_stop_strings() -> None:
 def test_stop_strings_cost_no_more_for_being_repetitive() -> None:
     stops = ["a" * (LONGEST_STOP - 1) + chr(ord("b") + i) for i in range(16)]
     spoken, ids = Spoken(lambda ids: "a" * len(ids), stops), [1] * 4096
-    start = time.monotonic()
+    start = time.thread_time()
     for count in range(1, len(ids) + 1):
         spoken.more(ids[:count])
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - start < 5
     assert spoken.sent == len(ids) - (LONGEST_STOP - 1)
     assert Stop("aabaaab").back == [0, 1, 0, 1, 2, 2, 3]
 
@@ -210,14 +217,9 @@ def test_a_reader_that_stops_reading_costs_no_memory_and_is_left(
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.connect(address)
     sock.sendall(post_head(len(data), "/v1/chat/completions") + data)
-    end = time.monotonic() + 60
-    while running.server.running == 0 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert running.server.running == 64
-    while running.server.running and time.monotonic() < end:
-        time.sleep(0.05)
-    assert running.server.running == 0
-    assert is_closed(sock)
+    assert until(lambda: running.server.running == 64)
+    assert until(lambda: running.server.running == 0)
+    assert until(lambda: is_closed(sock))
     assert answers(running.url)
 
 
@@ -230,8 +232,8 @@ def test_many_half_open_connections_keep_nobody_out(running: Running, address: t
     for i in range(1500):
         socks.append(dial(address, says[i % 3]))
         if i % 250 == 0:
-            assert health(running.url) < SOON
-    assert health(running.url) < SOON
+            assert is_well(running.url)
+    assert is_well(running.url)
     assert answers(running.url)
     assert len(running.http.room.open) <= 300 + connections.AT_ONCE
     assert sum(map(is_closed, socks)) > 1100
@@ -244,24 +246,21 @@ def test_who_says_nothing_is_left(running: Running, address: tuple[str, int], mo
     drip = dial(address, b"GET /health HTTP/1.1\r\n")
     quiet, body, refused = dial(address), dial(address, post_head(1000)), dial(address, post_head(100 << 20))
     start = time.monotonic()
-    while not is_closed(drip) and time.monotonic() - start < 15:
+    while not is_closed(drip) and time.monotonic() - start < LONG:
         drip.setblocking(True)
         try:
             drip.sendall(b"X: y\r\n")  # a byte now and then does not help
         except OSError:
             break
         time.sleep(0.1)
-    assert time.monotonic() - start < 10
-    end = time.monotonic() + 10
-    while not all(map(is_closed, (quiet, body, refused))) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert all(map(is_closed, (quiet, body, refused)))
+    assert time.monotonic() - start < LONG
+    assert until(lambda: all(map(is_closed, (quiet, body, refused))))
 
 
 def test_a_slow_body_is_told_so(running: Running, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_S", 0.5)
     sock = dial(address, post_head(1000) + b"{")
-    sock.settimeout(10)
+    sock.settimeout(LONG)
     assert b" 408 " in sock.recv(4096)
     sock.close()
 
@@ -280,7 +279,7 @@ def test_unfinished_bodies_are_bounded_together(running: Running, address: tuple
                 continue
         held = sum(body.counted for body in running.server.bodies.held)
         most = max(most, held)
-        assert health(running.url) < SOON
+        assert is_well(running.url)
         assert answers(running.url)
     assert most <= running.server.bodies.budget + (1 << 20)
     for sock in socks:
@@ -294,13 +293,13 @@ def test_clients_without_a_key_make_little_log_and_stop_nobody(monkeypatch: pyte
         for i in range(400):
             socks.append(dial(server.address, b"" if i % 2 else post_head(5000)))
             if i % 100 == 0:
-                assert health(server.url) < SOON
-        assert health(server.url) < SOON
+                assert is_well(server.url)
+        assert is_well(server.url)
         for _ in range(300):
             dial(server.address, b"\x00\xff nonsense\r\n\r\n").close()
             dial(server.address, b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").close()
-        assert health(server.url) < SOON
-        assert httpx.post(f"{server.url}/v1/completions", json=GOOD, timeout=20).status_code == 200
+        assert is_well(server.url)
+        assert httpx.post(f"{server.url}/v1/completions", json=GOOD, timeout=LONG).status_code == 200
         assert server.log.stat().st_size < 10_000, server.log.read_text()[:2000]
         for sock in socks:
             sock.close()
@@ -333,7 +332,7 @@ BAD_OPTIONS = {
 def test_options_that_cannot_work_are_refused(name: str) -> None:
     from tests.commands import run
 
-    done = run("serve", *BAD_OPTIONS[name], timeout=60)
+    done = run("serve", *BAD_OPTIONS[name])
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from recollect.models.attention import register
 from recollect.models.native import blocks
-from recollect.models.native.modules import replace_modules
+from recollect.models.native.modules import Norm, replace_modules
 from recollect.packing import micro_batch as packing
 from recollect.packing.micro_batch import pack
 from recollect.packing.tree import build_tree
@@ -141,3 +141,14 @@ def test_weights_that_move_are_read_where_they_are() -> None:
             part.weight.data = part.weight.data.clone()
         mlp.up_proj.weight.div_(2)
         torch.testing.assert_close(mlp(x), before)
+
+
+def test_trying_modules_changes_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither this device's nor those of others, which nobody would put back."""
+    model, seeded = make_model("Qwen3"), []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.get_rng_state()
+    replace_modules(model)
+    assert any(isinstance(m, Norm) for m in model.modules())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert seeded == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,12 @@ def gradient(model: Any, rows: list[Sample], cfg: Config, other: Any = None) -> 
     return caught[0], made
 
 
+@cache
+def two_models() -> tuple[Any, Any]:
+    """Two models of one shape; to be copied."""
+    return make_pair("Qwen3", 1)[1], make_pair("Qwen3", 2)[1]
+
+
 MODES = ["token-mean", "trajectory-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
@@ -90,8 +97,7 @@ def test_gradient_is_the_same_for_any_packing(
     trust: str | None,
     shuffle: Any,
 ) -> None:
-    _, ours = make_pair("Qwen3", 1)
-    other = make_pair("Qwen3", 2)[1]
+    ours, other = (copy.deepcopy(model) for model in two_models())
     rows = samples(seed)
     extra = {"loss_agg_mode": mode, "use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": kl, "entropy_coeff": 0.01}
     wide, narrow = (configured(**extra, policy_loss=PolicyLoss(loss)) for _ in range(2))

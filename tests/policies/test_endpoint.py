@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ from recollect.config import Config
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointError, Patience
 from recollect.types import BadInput, Completion, Message, Sampling, Task
 from tests.policies.outside import Outside, running
+from tests.waiting import LONG, until
 
 HELLO = [Message("user", "hello")]
 QUICK = Patience(timeout_s=0.5, retries=8, wait_s=1.0)
@@ -59,7 +60,7 @@ def test_one_connection_serves_loop_after_loop(outside: Outside) -> None:
 def test_a_fault_is_tried_again(kind: str) -> None:
     with running(Outside(lambda body: "fine", faults=0.6, kinds=(kind,), stall_s=1.0)) as outside:
         stalls = kind == "stall"  # found by the clock alone, as is an answer that a busy machine gives too late
-        endpoint = Endpoint(outside.url, patience=replace(QUICK, timeout_s=0.5 if stalls else 60.0))
+        endpoint = Endpoint(outside.url, patience=replace(QUICK, timeout_s=0.5 if stalls else LONG))
 
         async def many() -> list[str]:
             calls = [endpoint.chat([Message("user", f"hello {i}")], None, Sampling(key=str(i))) for i in range(8)]
@@ -73,7 +74,7 @@ def test_a_fault_is_tried_again(kind: str) -> None:
 
 def test_a_refusal_is_not_tried_again() -> None:
     with running(Outside(lambda body: "never", faults=1.0, kinds=("400",))) as outside:
-        endpoint = Endpoint(outside.url, patience=QUICK)
+        endpoint = Endpoint(outside.url, patience=replace(QUICK, timeout_s=LONG))
         with pytest.raises(EndpointError, match="400: not now"):
             ask(endpoint)
         assert len(outside.bodies) == 1
@@ -122,13 +123,16 @@ def test_json_that_is_no_completion_is_tried_again(said: Any) -> None:
 
 def test_calls_at_once_are_bounded(outside: Outside) -> None:
     now = most = 0
+    gate, lock = threading.Barrier(3, timeout=LONG), threading.Lock()
 
     def reply(body: dict[str, Any]) -> str:
         nonlocal now, most
-        now += 1
-        most = max(most, now)
-        time.sleep(0.05)
-        now -= 1
+        with lock:
+            now += 1
+            most = max(most, now)
+        gate.wait()  # passes only when three are here at once
+        with lock:
+            now -= 1
         return "ok"
 
     outside.reply = reply
@@ -159,9 +163,11 @@ def test_a_cancelled_call_leaves_no_work_behind() -> None:
         endpoint = Endpoint(outside.url, patience=Patience(timeout_s=30, retries=50, concurrency=1))
 
         async def give_up() -> None:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await endpoint.chat(HELLO, None, Sampling())
+            job = asyncio.create_task(endpoint.chat(HELLO, None, Sampling()))
+            assert await asyncio.to_thread(until, lambda: outside.bodies)
+            job.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await job
             outside.faults = 0.0
             assert (await endpoint.chat(HELLO, None, Sampling(key="other"))).text == "late"  # the slot is free again
 
@@ -234,7 +240,7 @@ def test_an_endpoint_that_is_back_in_time_changes_nothing(renderer: Any) -> None
         return (await session.generate(task.question)).text
 
     with running(Outside(lambda body: "ok")) as outside:
-        endpoint = Endpoint(outside.url, patience=Patience(timeout_s=1, retries=0, wait_s=3.0))
+        endpoint = Endpoint(outside.url, patience=Patience(timeout_s=LONG, retries=0, wait_s=3.0))
         collector = Collector(Config(), {"*": Binding(endpoint, renderer, trainable=False)})
         collector.agent, outside.limit = asks, 2
         warned: list[str] = []

@@ -16,6 +16,7 @@ from recollect.rewards import symbolic
 from recollect.rewards.math_answers import math_equal, math_reward_string_equal
 from recollect.rewards.numbers import last_number, numbers, only_number
 from tests.rewards.attempts import task
+from tests.waiting import LONG
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,8 @@ def test_hostile_expressions_end(monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.monotonic()
     assert math_equal(r"\boxed{9^{9^{9^{9^9}}}\pi}", task(r"3\pi")) == 0
     assert math_equal(r"\boxed{" + "x+" * 5000 + "x}", task(r"3\pi")) == 0
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < LONG
+    monkeypatch.setattr(symbolic, "SECONDS", LONG)
     assert math_equal(r"\boxed{\pi 3}", task(r"3\pi")) == 1  # the next one is not harmed
 
 

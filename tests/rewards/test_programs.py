@@ -144,7 +144,7 @@ def test_the_expected_value_is_not_in_the_program() -> None:
 def test_a_test_that_hangs_does_not_undo_those_before_it() -> None:
     slow = "def add(a, b):\n    while a > 5: pass\n    return a + b"
     tests = ["assert add(1, 2) == 3", "assert add(6, 1) == 7"]
-    assert score(fenced(slow), "code_reward(timeout=1)", tests=tests).total == 0.5
+    assert score(fenced(slow), "code_reward(timeout=2)", tests=tests).total == 0.5
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.domains.verify import says
 from recollect.rewards import REWARDS
 from recollect.rewards.marked import given_answer, marked
 from recollect.rewards.text import boxed_em, em, f1, last_boxed, normalize, qa_em, qa_f1_reward, sub_em
+from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.types import Task
 
 WORDS = st.lists(st.sampled_from(["a", "The", "an", "mira", "Kolu", "yes", "no", "472", "-", "é", "!"]), max_size=6)
@@ -232,3 +234,46 @@ def test_sub_em_is_not_earned_by_both_answers_or_by_the_question() -> None:
     asked = Task("t", "Is it Paris or Rome today?", answers=("Paris",))
     assert sub_em("is it  paris or Rome today?", asked) == 0
     assert sub_em("Is it Paris or Rome today? Paris", asked) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Paris London Rome", "Paris, London, Rome", "London Paris Rome", "paris london rome", "It is Paris London Rome",
+        "Paris and London and Rome", "the answer is Paris, London and Rome", "paris in london in rome",
+        "Paris. It is London. It is Rome.", "Paris\nLondon\nRome", "Paris | London | Rome", "Paris; Tom Hanks",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("question", ["Where was she born?", "What is the capital of France?", ""])
+def test_three_guesses_are_no_answer(question: str, said: str) -> None:
+    asked = Task("t", question, answers=("Paris",))
+    assert sub_em(said, asked) == 0
+    assert says(asked, said) is False
+    made = {"question": question, "actions": [], "final_answer": said, "metadata": {"answers": ["Paris"]}}
+    assert RewardCalculator().calculate_reward(made, "mhqa")["completion"] == 0
+    assert sub_em("Cher, Tom Hanks, Madonna", Task("t", question, answers=("Tom Hanks",))) == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Paris", "in Paris", "It is Paris", "Paris, France", "the answer is Paris", "She was born in Paris.",
+        "paris, france",
+        "It was Paris, in France", "located in central Paris", "Paris (city)", "I think it is Paris", "PARIS",
+        "Answer: Paris",
+    ],
+)  # fmt: skip
+def test_short_answers_stay_answers(said: str) -> None:
+    asked = Task("t", "Where was she born?", answers=("Paris",))
+    assert sub_em(said, asked) == 1
+    assert says(asked, said) is True
+
+
+def test_places_and_titles_beside_longer_golds() -> None:
+    for gold, said in (
+        ("Springfield, Illinois", "Springfield, Illinois, United States"),
+        ("New York", "New York, New York, USA"),
+        ("Henry VIII", "King Henry VIII of England"),
+        ("Barack Obama", "former president Barack Obama"),
+    ):
+        assert sub_em(said, task(gold)) == 1

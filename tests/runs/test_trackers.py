@@ -161,7 +161,7 @@ def test_a_server_that_never_answers(
     monkeypatch.setattr(follow, "CLOSING", 6.0)
     start = time.monotonic()
     heard = track(tmp_path, name, ROWS)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 120
     (warning,) = heard.warned
     assert f"tracker {name}" in warning
     assert SECRET not in warning

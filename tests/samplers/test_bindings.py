@@ -100,7 +100,7 @@ def test_an_unreliable_endpoint_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_server_that_is_gone_stops_the_run_saved_and_resumable(tmp_path: Path) -> None:
     patience = [
-        *(f"actor_rollout_ref.rollout.fixed_model_{k}" for k in ("retries=1", "wait_s=0.5", "timeout_s=2")),
+        *(f"actor_rollout_ref.rollout.fixed_model_{k}" for k in ("retries=1", "wait_s=0.5", "timeout_s=60")),
         "actor_rollout_ref.rollout.training_stage=memory",
     ]
     with running(Outside(answers)) as outside:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -18,17 +17,18 @@ from recollect.serve.server import Limits
 from recollect.serve.start import KEY, listening, serve
 from recollect.types import BadInput
 from tests.samplers.test_bindings import fit
+from tests.waiting import LONG, until
 
 
-def gone(url: str, seconds: float = 15) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def gone(url: str) -> bool:
+    def refuses() -> bool:
         try:
-            httpx.get(url, timeout=2)
+            httpx.get(url, timeout=LONG)
         except httpx.TransportError:
             return True
-        time.sleep(0.1)
-    return False
+        return False
+
+    return until(refuses)
 
 
 def test_a_role_is_served_while_the_run_lasts(tmp_path: Path) -> None:
@@ -42,11 +42,11 @@ def test_a_role_is_served_while_the_run_lasts(tmp_path: Path) -> None:
 
 def test_the_server_ends_with_a_parent_that_is_killed() -> None:
     code = "from recollect.samplers.child_server import Served; import time; "
-    code += "print(Served('tiny').url, flush=True); time.sleep(60)"
+    code += "print(Served('tiny').url, flush=True); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     url = parent.stdout.readline().strip()
-    assert httpx.get(f"{url}/models").status_code == 200
+    assert httpx.get(f"{url}/models", timeout=LONG).status_code == 200
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     assert gone(url)

@@ -6,8 +6,8 @@ import asyncio
 import json
 import math
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,7 +20,9 @@ from recollect.serve.connections import Http
 from recollect.serve.server import Limits, Server
 from recollect.serve.start import listening
 from recollect.types import Sampling
+from tests.waiting import LONG, until
 
+get, post = partial(httpx.get, timeout=LONG), partial(httpx.post, timeout=LONG)
 QUESTION = "Question: What does mira hold?\nMemory: mira holds 472\nAnswer:"
 TOOLS: list[Any] = [
     {
@@ -40,8 +42,7 @@ class Running:
         self.http = Http(server.app(), server.limits.connections)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.http.serve(sock)), daemon=True)
         self.thread.start()
-        while not self.http.started:
-            time.sleep(0.01)
+        assert until(lambda: self.http.started)
 
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
@@ -71,7 +72,7 @@ def test_models_and_health(running: Running) -> None:
     assert client.models.retrieve("tiny").owned_by == "recollect"
     with pytest.raises(openai.NotFoundError, match="there is tiny"):
         client.models.retrieve("other")
-    assert httpx.get(f"{running.url}/health").json() == {"status": "ok", "model": "tiny"}
+    assert get(f"{running.url}/health").json() == {"status": "ok", "model": "tiny"}
 
 
 def test_chat(running: Running) -> None:
@@ -148,15 +149,11 @@ def test_requests_share_the_engines_steps(running: Running) -> None:
     stats = running.server.engine.stats
     client = running.client()
     before = stats.steps
-    ask(client, "Question:", max_tokens=32, extra_body={"ignore_eos": True})
+    many: dict[str, Any] = {"max_tokens": 128, "extra_body": {"ignore_eos": True}}  # longer than it takes to ask
+    ask(client, "Question:", **many)
     alone = stats.steps - before
     before = stats.steps
-    threads = [
-        threading.Thread(
-            target=ask, args=(client, f"Question {i}:"), kwargs={"max_tokens": 32, "extra_body": {"ignore_eos": True}}
-        )
-        for i in range(12)
-    ]
+    threads = [threading.Thread(target=ask, args=(client, f"Question {i}:"), kwargs=many) for i in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -166,7 +163,10 @@ def test_requests_share_the_engines_steps(running: Running) -> None:
 
 def leave(url: str, body: dict[str, Any]) -> None:
     """Ask, and close the connection as soon as something comes back, or soon after."""
-    with httpx.Client(timeout=httpx.Timeout(5, read=0.05)) as client, client.stream("POST", url, json=body) as answer:
+    with (
+        httpx.Client(timeout=httpx.Timeout(LONG, read=0.05)) as client,
+        client.stream("POST", url, json=body) as answer,
+    ):
         next(answer.iter_raw())
         raise httpx.ReadTimeout("seen enough")
 
@@ -178,11 +178,7 @@ def test_a_client_that_leaves_is_forgotten(running: Running) -> None:
         before = server.engine.stats.sampled_tokens
         with pytest.raises(httpx.ReadTimeout):
             leave(f"{running.url}/v1/chat/completions", body | {"stream": stream})
-        end = time.monotonic() + 5
-        while (server.running or server.engine.busy) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert server.running == 0
-        assert not server.engine.busy
+        assert until(lambda: not server.running and not server.engine.busy)
         assert server.engine.stats.sampled_tokens - before < 4 * 2000
 
 
@@ -222,7 +218,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_requests_say_what_is_wrong(running: Running, name: str) -> None:
     change, param = BAD[name]
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4} | change
-    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body)
+    answer = post(f"{running.url}/v1/chat/completions", json=body)
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["param"] == param
@@ -241,37 +237,38 @@ def test_values_that_ask_for_nothing_are_taken(running: Running) -> None:
         "return_token_ids": True,
         **nothing,
     }
-    answer = httpx.post(f"{running.url}/v1/completions", json=body)
+    answer = post(f"{running.url}/v1/completions", json=body)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["choices"][0]["token_ids"]) <= 2
 
 
-def test_bodies_that_are_no_requests(running: Running) -> None:
+def test_bodies_that_are_no_requests(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running.server.engine, "window", 1000)
     url = f"{running.url}/v1/completions"
-    assert httpx.post(url, content=b"{half").status_code == 400
-    assert httpx.post(url, content=b"[1]").status_code == 400
-    assert httpx.post(url, content=b"[" * 19_000).status_code == 400
-    assert httpx.post(url, content=b"x" * 70_000).status_code == 413
+    assert post(url, content=b"{half").status_code == 400
+    assert post(url, content=b"[1]").status_code == 400
+    assert post(url, content=b"[" * 19_000).status_code == 400
+    assert post(url, content=b"x" * 70_000).status_code == 413
     for prompt in (None, [], "", [10**9], [-1], [True], {"a": 1}, [["x"]]):
-        assert httpx.post(url, json={"prompt": prompt}).status_code == 400, prompt
-    assert httpx.post(url, json={"prompt": "x", "logprobs": 5}).json()["error"]["param"] == "logprobs"
-    assert httpx.post(url, json={"prompt": "x", "model": "gpt"}).status_code == 404
-    assert httpx.get(f"{running.url}/v1/other").json()["error"]["message"]
+        assert post(url, json={"prompt": prompt}).status_code == 400, prompt
+    assert post(url, json={"prompt": "x", "logprobs": 5}).json()["error"]["param"] == "logprobs"
+    assert post(url, json={"prompt": "x", "model": "gpt"}).status_code == 404
+    assert get(f"{running.url}/v1/other").json()["error"]["message"]
     long = {"prompt": [5] * (running.server.engine.window - 2), "max_tokens": 16}
-    assert "window" in httpx.post(url, json=long).json()["error"]["message"]
+    assert "window" in post(url, json=long).json()["error"]["message"]
     del long["max_tokens"]  # who asks for no number gets what fits
-    assert httpx.post(url, json=long, timeout=60).json()["usage"]["completion_tokens"] <= 2
+    assert post(url, json=long).json()["usage"]["completion_tokens"] <= 2
 
 
 def test_half_a_character_is_answered(running: Running) -> None:
     for route, body in (("completions", b'{"prompt": "a\\ud800"'), ("chat/completions", CHAT)):
-        answer = httpx.post(f"{running.url}/v1/{route}", content=body + b', "max_tokens": 2}')
+        answer = post(f"{running.url}/v1/{route}", content=body + b', "max_tokens": 2}')
         assert answer.status_code == 200, answer.text
 
 
 def test_a_limit_that_is_null_is_none(running: Running) -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "max_completion_tokens": None}
-    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body).json()
+    answer = post(f"{running.url}/v1/chat/completions", json=body).json()
     assert answer["usage"]["completion_tokens"] <= 2
 
 
@@ -280,8 +277,8 @@ def test_every_id_that_may_be_sampled_may_be_asked_with(running: Running) -> Non
     last = running.server.vocabulary - 1
     assert last >= len(running.server.renderer.tokenizer)
     url = f"{running.url}/v1/completions"
-    assert httpx.post(url, json={"prompt": [5, last], "max_tokens": 2}).status_code == 200
-    assert httpx.post(url, json={"prompt": [5, last + 1], "max_tokens": 2}).status_code == 400
+    assert post(url, json={"prompt": [5, last], "max_tokens": 2}).status_code == 200
+    assert post(url, json={"prompt": [5, last + 1], "max_tokens": 2}).status_code == 400
 
 
 def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:
@@ -289,7 +286,7 @@ def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:
     try:
         with pytest.raises(openai.RateLimitError):
             running.client().completions.create(model="tiny", prompt=["a"] * 4, n=2)
-        answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "a", "n": 7})
+        answer = post(f"{running.url}/v1/completions", json={"prompt": "a", "n": 7})
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     finally:
         running.server.running -= 10
@@ -298,7 +295,7 @@ def test_too_many_at_once_are_told_to_come_back(running: Running) -> None:
 def test_what_never_fits_is_refused(running: Running) -> None:
     with pytest.raises(openai.BadRequestError, match="18 completions are more than the 16"):
         running.client().completions.create(model="tiny", prompt=["a"] * 9, n=2)
-    answer = httpx.post(f"{running.url}/v1/chat/completions", json={"messages": [{"role": "user"}], "n": 17})
+    answer = post(f"{running.url}/v1/chat/completions", json={"messages": [{"role": "user"}], "n": 17})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
 
 
@@ -308,7 +305,7 @@ def test_a_key_is_asked_for(running: Running) -> None:
     try:
         with pytest.raises(openai.AuthenticationError):
             locked.client("wrong").models.list()
-        assert httpx.get(f"{locked.url}/health").status_code == 200
+        assert get(f"{locked.url}/health").status_code == 200
         assert locked.client("sesame").models.list().data[0].id == "tiny"
     finally:
         locked.stop()
@@ -356,7 +353,7 @@ def test_tool_calls_are_told_apart_from_text(running: Running, monkeypatch: pyte
 
 def test_metrics_are_prometheus_text(running: Running) -> None:
     ask(running.client(), max_tokens=2)
-    rows = httpx.get(f"{running.url}/metrics").text.splitlines()
+    rows = get(f"{running.url}/metrics").text.splitlines()
     values = dict(row.rsplit(" ", 1) for row in rows if not row.startswith("#"))
     assert float(values["recollect_sampled_tokens_total"]) > 0
     assert float(values['recollect_requests_total{route="/v1/chat/completions",status="200"}']) > 0

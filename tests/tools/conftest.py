@@ -10,6 +10,7 @@ import pytest
 
 from recollect.tools import OpenTools, Toolbox, ToolResult
 from recollect.types import Task, ToolCall, Trajectory
+from tests.waiting import LONG
 
 TASK = Task("t", "question", context="first line\nsecond line\n" * 100)
 
@@ -34,6 +35,6 @@ def one(box: Toolbox, name: str, /, **arguments: Any) -> ToolResult:
 def sandboxed():  # type: ignore[no-untyped-def]
     names = ["python_executor", "bash", "read_file", "write_file", "edit_file", "list_files", "grep", "load_context"]
     box = Toolbox(names)
-    box.cfg.sandbox.timeout_s = 2.0
+    box.cfg.sandbox.timeout_s = LONG
     yield box
     asyncio.run(box.close())

@@ -18,7 +18,7 @@ from recollect.training.train_run import Fit
 MINE = """
     import time
 
-    from recollect.session import Conversation
+    from recollect.agents.session import Conversation
     from recollect.tools import ToolCall, tool
     from recollect.types import Message
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from recollect.tools import OpenTools, Toolbox, ToolResult
 from recollect.types import Task, Trajectory
 from tests.tools.conftest import TASK, call, one, with_tools
@@ -75,16 +77,18 @@ def test_errors_are_readable(sandboxed: Toolbox) -> None:
 def test_a_limit_is_an_observation_and_the_trajectory_goes_on(sandboxed: Toolbox) -> None:
     async def work(mine: OpenTools) -> list[ToolResult]:
         calls = [
-            call("python_executor", code="y = 1\nwhile True: pass"),
             call("python_executor", code="y"),
             call("bash", command="yes"),
             call("bash", command="echo fine"),
         ]
-        return [await mine.call(c) for c in calls]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sandboxed.cfg.sandbox, "timeout_s", 1.0)
+            late = await mine.call(call("python_executor", code="y = 1\nwhile True: pass"))
+        return [late, *[await mine.call(c) for c in calls]]
 
     late, after, flood, fine = with_tools(sandboxed, work)
     assert late.outcome == "timeout"
-    assert "time limit of 2 seconds" in late.text
+    assert "time limit of 1 seconds" in late.text
     assert after.text == "1"
     assert "output limit of 1024 KB" in flood.text
     assert len(flood.text) <= 8000

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from recollect.training import checkpoint
 from recollect.training.train_run import Fit
 from recollect.types import BadInput
 from tests.training.test_resume import command, rows
+from tests.waiting import LONG, until
 
 # ---- locks ----
 
@@ -190,14 +190,12 @@ def test_a_second_run_is_refused_and_sigterm_saves_the_first(tmp_path: Path, sma
     out = tmp_path / "run"
     args = command(out, small_model, "trainer.total_training_steps=2000", "trainer.save_freq=5000")
     first = subprocess.Popen([sys.executable, "-m", "recollect", *args], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any("reward/mean" in r for r in Run(out).metrics()):
-        time.sleep(0.1)
+    assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
     second = subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert f"in use by process {first.pid}" in second.stderr
     first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
-    assert first.wait(60) == 130
+    assert first.wait(LONG) == 130
     steps = [r["step"] for r in rows(out) if "reward/mean" in r]
     assert steps == list(range(1, len(steps) + 1))
     assert checkpoint.names(out / "checkpoints", "step")[-1] == f"step-{steps[-1]}"

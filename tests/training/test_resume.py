@@ -130,7 +130,7 @@ def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path) -> None:
         if line.startswith("RL step 3/"):
             process.send_signal(signal.SIGINT)
             break
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=200)
     assert process.returncode == 130, error
     assert "saved" in error
     assert killing.run(args, tmp_path / "log") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +106,7 @@ def composed(
     variants = _variants(tree.pop("variants", None), where)
     for key in ("description", "stages", "end_to_end"):  # not settings: see workflows/stages/stage_plan.py
         tree.pop(key, None)
-    cfg = OmegaConf.structured(Config)
+    cfg = copy.deepcopy(_defaults())
     layers = [_merge(cfg, tree, where)]
     for key, value in settings:
         if key in variants:
@@ -228,9 +229,15 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @cache
+def _defaults() -> Any:
+    """The tree as it is without any setting; to be copied, as making it is slow."""
+    return OmegaConf.structured(Config)
+
+
+@cache
 def known_keys() -> list[str]:
     """Every key of the tree."""
-    return list(flatten(OmegaConf.structured(Config)))
+    return list(flatten(_defaults()))
 
 
 def _is_known(key: str) -> bool:
@@ -268,9 +275,8 @@ def _by_one_name(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
     """Take back what an earlier layer said with another name for something that is now given."""
-    defaults = OmegaConf.structured(Config)
     for key in stale(given, lambda name: OmegaConf.select(cfg, name)):
-        OmegaConf.update(cfg, key, OmegaConf.select(defaults, key))
+        OmegaConf.update(cfg, key, OmegaConf.select(_defaults(), key))
 
 
 def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from recollect.data.gsm8k import gsm8k_row
 from recollect.data.hotpotqa import hotpotqa_row
-from recollect.files.output import refuse_unwritable, writing
+from recollect.files.output import refuse_output, writing
 from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput
 
@@ -42,7 +42,7 @@ def new_file(target: str | Path) -> Path:
         raise BadInput(f"{target}: the new file ends in {', '.join(SUFFIXES)}")
     if target.exists():
         raise BadInput(f"{target} is there already; remove it or give another name")
-    refuse_unwritable(target.parent, str(target))
+    refuse_output(target, str(target))
     return target
 
 

@@ -6,21 +6,35 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from recollect.types import BadInput
+
+
+def refuse_output(path: Path, what: str) -> None:
+    """Refuse a file or folder to be made that cannot be; ``what`` names it in the message."""
+    _refuse_dangling(path.expanduser().absolute(), what)
+    refuse_unwritable(path.parent, what)
 
 
 def refuse_unwritable(folder: Path, what: str) -> None:
     """Refuse a folder, there already or not, that cannot be written to; ``what`` names it in the message."""
     place = folder.expanduser().absolute()
     try:
+        for part in takewhile(lambda p: not p.exists(), (place, *place.parents)):
+            _refuse_dangling(part, what)
         place = next(p for p in (place, *place.parents) if p.exists())
         with tempfile.TemporaryFile(dir=place):  # permissions alone do not tell: read-only disks, /proc
             pass
     except OSError as error:
         why = f"{place} is not a folder that takes files ({error.strerror}); name another place"
         raise BadInput(f"{what} cannot be written: {why}") from None
+
+
+def _refuse_dangling(path: Path, what: str) -> None:
+    if path.is_symlink() and not path.exists():
+        raise BadInput(f"{what} cannot be written: {path} is a link that leads nowhere; name another place")
 
 
 class Unwritten(BadInput, OSError):

@@ -66,7 +66,7 @@ def small_model(config: Any, attention: str | None, seed: int = 0) -> Any:
     if size > LARGEST:
         raise BadInput(f"{config.model_type}: its layers are too large to be tried at small size")
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
             copy.deepcopy(config), attn_implementation=attention, dtype=torch.float32
         )

@@ -212,7 +212,7 @@ def save_scratch(
 
     tokenizer = build_tokenizer(tools)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(tiny_config(tokenizer, width, layers, heads, kv_heads))
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)

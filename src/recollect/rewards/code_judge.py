@@ -293,19 +293,18 @@ class Far:
     __hash__ = object.__hash__
 
 
-def work(link: Link, code: str, setup: list[str]) -> None:
-    """The worker: load the program and what the tests define, say what there is, and answer."""
+def work(link: Link, code: str, given: list[list[str]]) -> None:
+    """The worker: load the imports and classes it is given, then the program, say what there is, and answer."""
     space: dict[str, Any] = {"__name__": "__main__"}
     try:
+        for _, text in given:
+            with suppress(Exception):
+                exec(compile(text, "setup", "exec"), space)
+        before = dict(space)
         exec(compile(code, "program", "exec"), space)
-        own = set(space)
-        for text in setup:
-            exec(compile(text, "setup", "exec"), space)
-            new = {
-                n: v for n, v in space.items() if isinstance(v, type) and v.__module__ == "__main__" and n not in own
-            }
-            link.shared.update(new)
-        link.send(["loaded", [[name, *_kind(link, value)] for name, value in space.items() if name in own]])
+        own = [name for name, value in space.items() if name not in before or before[name] is not value]
+        link.shared.update({name: space[name] for name, _ in given if name in space and name not in own})
+        link.send(["loaded", [[name, *_kind(link, space[name])] for name in own]])
         while True:
             link.answer(link.receive())
     finally:
@@ -410,8 +409,8 @@ def show(value: Any, depth: int = 0) -> str:
     return show(value.tolist() if hasattr(value, "tolist") else value.item(), depth + 1)
 
 
-def judge(link: Judge, out: Any, steps: list[list[str]]) -> None:
-    """Run the tests, and say of each what it gave."""
+def judge(link: Judge, out: Any, steps: list[list[str]], given: set[str]) -> None:
+    """Run the tests, and say of each what it gave. Objects of the ``given`` classes cross as what they hold."""
     told = link.receive()
     if told[0] != "loaded":
         return
@@ -420,7 +419,7 @@ def judge(link: Judge, out: Any, steps: list[list[str]]) -> None:
     for number, (kind, text) in enumerate(steps):
         try:
             said = _step(kind, text, space, names)
-            link.shared.update({n: v for n, v in space.items() if type(v) is type and v.__module__ == "__main__"})
+            link.shared.update({n: space[n] for n in given & set(space) if type(space[n]) is type})
         except Gone:
             return
         except BaseException:
@@ -463,13 +462,12 @@ def main(code: str) -> None:
         work(Link(*ends, {}), code, json.loads(_line(down[0])))
     os.close(down[0])
     os.close(up[1])
-    with os.fdopen(tests, encoding="utf-8") as given:
-        steps = json.load(given)
-    setup = [text for kind, text in steps if kind == "setup" and _defines(text)]
-    os.write(down[1], json.dumps(setup).encode() + b"\n")
+    with os.fdopen(tests, encoding="utf-8") as file:
+        given, steps = json.load(file)
+    os.write(down[1], json.dumps(given).encode() + b"\n")
     with os.fdopen(out, "w", encoding="utf-8") as verdicts:
         try:
-            judge(Judge(up[0], down[1]), verdicts, steps)
+            judge(Judge(up[0], down[1]), verdicts, steps, {name for name, _ in given if name})
         except (Gone, ValueError, RecursionError, OSError):
             return
 
@@ -482,10 +480,3 @@ def _line(fd: int) -> bytes:
             break
         line += piece
     return bytes(line)
-
-
-def _defines(text: str) -> bool:
-    """Whether a statement of the tests only brings names: the program may need them too."""
-    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-    tree = ast.parse(text)
-    return all(isinstance(n, kinds) for n in tree.body) and not any(isinstance(n, ast.Assert) for n in ast.walk(tree))

@@ -19,6 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recollect.rewards.code_shared import is_import, shared
+from recollect.rewards.code_steps import literal, steps_of
+
 
 @dataclass(frozen=True)
 class InOut:
@@ -50,9 +53,11 @@ class Script:
     def program(self, code: str) -> tuple[str, str]:
         """The program to run, and its input: calls alone are made by the program, all else is judged beside it."""
         steps = [(kind, source) for kind, source, _ in self.steps]
-        if all(kind == "setup" or (kind == "value" and _plain_call(source)) for kind, source in steps):
+        plain = {"setup": is_import, "value": _plain_call}
+        if all(kind in plain and plain[kind](source) for kind, source in steps):
             return f"{_HARNESS}\n_harness({code!r}, {steps!r})\n", ""
-        return f"{_judge()}\nmain({code!r})\n", json.dumps(steps)
+        given = shared([source for kind, source in steps if kind == "setup"], code)
+        return f"{_judge()}\nmain({code!r})\n", json.dumps([given, steps])
 
     def passed(self, status: int, out: str) -> int:
         """How many tests passed; the exit status does not matter, since every verdict was written when it was known."""
@@ -109,7 +114,8 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
     if all(isinstance(t, Mapping) for t in items):
         return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))
     before = [*_texts(row.get("test_imports")), *_texts(row.get("test_setup_code"))]
-    return _checked([Script(tuple(_steps("\n".join([*before, *map(str, items)]), str(row.get("entry_point") or ""))))])
+    steps = steps_of("\n".join([*before, *map(str, items)]), str(row.get("entry_point") or ""))
+    return _checked([Script(tuple(steps))])
 
 
 def _texts(value: Any) -> list[str]:
@@ -138,50 +144,12 @@ def _called(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Sc
     return [Script(tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True)))]
 
 
-def _steps(source: str, entry_point: str) -> list[tuple[str, str, Any]]:
-    """Statements in order, each a test or what a test needs."""
-    try:
-        body = ast.parse(source).body
-    except SyntaxError as error:
-        raise ValueError(f"code_reward: the task's tests are not Python: {error}") from None
-    steps: list[tuple[str, str, Any]] = []
-    for node in body:
-        if isinstance(node, ast.FunctionDef) and node.name == "check" and entry_point and len(node.args.args) == 1:
-            steps.append(("setup", f"{node.args.args[0].arg} = {entry_point}", None))
-            steps += [_step(inner) for inner in node.body]
-        elif not (entry_point and ast.unparse(node) == f"check({entry_point})"):
-            steps.append(_step(node))
-    return steps
-
-
-def _step(node: ast.stmt) -> tuple[str, str, Any]:
-    if isinstance(node, ast.Assert):
-        test = node.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            for asked, wanted in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-                known, value = _literal(wanted)
-                if known and not _literal(asked)[0]:
-                    return "value", ast.unparse(asked), value
-        return "check", ast.unparse(node), None
-    holds = any(isinstance(n, ast.Assert) for n in ast.walk(node)) and not isinstance(
-        node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
-    )
-    return "check" if holds else "setup", ast.unparse(node), None
-
-
-def _literal(node: ast.expr) -> tuple[bool, Any]:
-    try:
-        return True, ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError):
-        return False, None
-
-
 def _plain_call(source: str) -> bool:
     """Whether an expression is one call with literal arguments, so that nothing but the call decides its value."""
     node = ast.parse(source, mode="eval").body
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         return False
-    return all(_literal(value)[0] for value in [*node.args, *(named.value for named in node.keywords)])
+    return all(literal(value)[0] for value in [*node.args, *(named.value for named in node.keywords)])
 
 
 @cache

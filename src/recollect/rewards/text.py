@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, groupby, takewhile
 
 from recollect.rewards.decorator import reward
 from recollect.rewards.marked import given_answer, last_boxed, without_question
@@ -16,7 +16,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SPECIAL = {"yes", "no", "noanswer"}
 SUB_TIMES, SUB_LEAST = 4, 16  # sub_em reads answers of so many times the gold's words, and of so many in any case
-EXTRA = 2  # words of their own that sub_em allows beside the gold's, or as many as the gold has
+EXTRA = 2  # words of their own that sub_em allows beside the gold's, or as many as the gold has; of names 1
+_ITEM = re.compile(r"[,;/|\n]|\band\b|[.:!?]\s")
 _CLAUSE = re.compile(r"[,;:?!()]|\bor\b")
 
 
@@ -61,14 +62,14 @@ def qa_f1_reward(answer: str, task: Task) -> float:
 def sub_em(answer: str, task: Task) -> float:
     """1 when an accepted answer occurs in the given answer as whole words, with few words of its own beside it.
 
-    Alternatives are no answer: others that the question names, other numbers, "or", and what is denied.
+    Alternatives are no answer: others that the question names, other numbers, "or", a list, and what is denied.
     """
     given = without_question(given_answer(answer), task.question)
-    words = normalize(given).split()
-    return float(any(_within(gold, words, task.question) for gold in map(normalize, task.answers)))
+    return float(any(_within(gold, given, task.question) for gold in task.answers))
 
 
-def _within(gold: str, words: list[str], question: str) -> bool:
+def _within(answer: str, given: str, question: str) -> bool:
+    gold, words = normalize(answer), normalize(given).split()
     own = gold.split()
     if not gold or len(words) > max(SUB_LEAST, SUB_TIMES * len(own)) or f" {gold} " not in f" {' '.join(words)} ":
         return False
@@ -84,7 +85,25 @@ def _within(gold: str, words: list[str], question: str) -> bool:
     for alike in (str.isdigit, _is_letter):  # other numbers, or other letters of a choice, are other answers
         if any(map(alike, own)) and any(map(alike, foreign)):
             return False
-    return len(foreign) <= max(EXTRA, len(own))
+    return len(foreign) <= max(EXTRA, len(own)) and not _is_list(answer, given, set(foreign))
+
+
+def _is_list(answer: str, given: str, foreign: set[str]) -> bool:
+    """Whether words that are foreign to the question stand beside the gold answer like other guesses.
+
+    So they do where there are more names than words of the gold, as many words in a row, or several items of a list.
+    """
+    own, words = normalize(answer).split(), normalize(given).split()
+    most = max(1, len(own))
+    named = {normalize(word) for word in given.split() if word.strip(string.punctuation)[:1].isupper()}
+    lower = not named & set(own) and any(word[:1].isupper() for word in answer.split())  # there, names have no capitals
+    if sum(word in foreign and (lower or word in named) for word in words) > most:
+        return True
+    rows = groupby(words, lambda word: word in foreign or word in own or word == "and")
+    if any(sum(word in foreign for word in row) > most for _, row in rows):
+        return True
+    items = [set(normalize(item).split()) for item in _ITEM.split(given)]
+    return sum(bool(item & foreign) and not item & set(own) for item in items) > 1
 
 
 def alternatives(gold: str, question: str) -> frozenset[str]:

@@ -65,10 +65,7 @@ class Run:
         """
         run = Run.of(cfg)
         config = run.path / "config.yaml"
-        if run.path.exists() and not run.path.is_dir():
-            raise BadInput(f"the run directory {run.path} is a file")
-        if run.path.is_symlink() and not run.path.exists():
-            raise BadInput(f"the run directory {run.path} is a link to a folder that is not there")
+        run.refuse_no_folder()
         refuse_locked(run.path, f"the run directory {run.path}")
         used = run.path.is_dir() and any(p.suffix != ".tmp" and p.name != LOCK for p in run.path.iterdir())
         if used and not config.is_file():
@@ -98,24 +95,53 @@ class Run:
         return next(name for name in names if not name.exists())
 
     @staticmethod
-    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
-        """Open the run directory for writing; an earlier run in it moves aside where it has to.
-
-        No other process can write there until this one is done.
-        """
-        run = Run.usable(cfg)
-        if run.moves_aside(cfg):
-            place = run.aside()
-            try:
-                run.path.rename(place)
-            except OSError as error:
-                raise BadInput(f"{run.path} cannot be moved aside to start anew: {error.strerror}") from None
-            say(f"trainer.resume_mode=disable: the run that was in {run.path} is now {place}")
+    def claim(cfg: Config) -> Run:
+        """The run directory, which no other process can write to until this one lets it go. Nothing is written yet."""
+        run = Run.of(cfg)
+        run.refuse_no_folder()
+        refuse_unwritable(run.path, f"the run directory {run.path}")
         run.lock = lock_folder(run.path, f"the run directory {run.path}")
-        write_atomic(run.path / "config.yaml", to_yaml(cfg))
-        for name in ("trajectories", "checkpoints", "plots"):
-            (run.path / name).mkdir(exist_ok=True)
         return run
+
+    @staticmethod
+    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
+        """Claim the run directory and open it for writing."""
+        run = Run.claim(cfg)
+        try:
+            run.open(cfg, say)
+        except BaseException:
+            run.release()
+            raise
+        return run
+
+    def open(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
+        """Make the claimed directory that of a run; an earlier run in it moves aside where it has to."""
+        Run.usable(cfg)
+        if self.moves_aside(cfg):
+            self._move_aside(say)
+        write_atomic(self.path / "config.yaml", to_yaml(cfg))
+        for name in ("trajectories", "checkpoints", "plots"):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def _move_aside(self, say: Callable[[str], None]) -> None:
+        place = self.aside()
+        try:
+            self.path.rename(place)
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be moved aside to start anew: {error.strerror}") from None
+        if self.lock is not None:
+            self.lock.follow(place)
+        moved, self.lock = self.lock, lock_folder(self.path, f"the run directory {self.path}")
+        if moved is not None:
+            moved.release()
+        say(f"trainer.resume_mode=disable: the run that was in {self.path} is now {place}")
+
+    def refuse_no_folder(self) -> None:
+        """Refuse a run directory that is something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise BadInput(f"the run directory {self.path} is a file")
+        if self.path.is_symlink() and not self.path.exists():
+            raise BadInput(f"the run directory {self.path} is a link to a folder that is not there")
 
     def release(self) -> None:
         """Let other processes write to it."""

@@ -14,7 +14,6 @@ from recollect.config.roles import who_plays
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
 from recollect.eval.run_report import write_report
-from recollect.files.locks import refuse_locked
 from recollect.models.checkpoints import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.before_run import check_reward
@@ -47,7 +46,16 @@ class Fit:
 
     def __init__(self, cfg: Config, console: Console) -> None:
         self.cfg, self.console = cfg, console
-        refuse_locked(Run.of(cfg).path, f"the run directory {Run.of(cfg).path}")
+        self.run = Run.claim(cfg)
+        try:
+            self._make()
+        except BaseException:
+            self.run.release()
+            raise
+
+    def _make(self) -> None:
+        """Everything that the run works with; what cannot work is refused before anything is written."""
+        cfg, console = self.cfg, self.console
         pin_models(cfg, console.say)
         for line in who_plays(cfg):
             console.say(line)
@@ -92,7 +100,7 @@ class Fit:
         collector.warn = console.warn
         self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
         self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
-        self.run = Run.start(cfg, console.say)
+        self.run.open(cfg, console.say)
         self.parts, self.collector = parts, collector
         self.progress = Progress()
         gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)

@@ -153,7 +153,7 @@ def _usual(model: Any) -> bool:
 def _equal(model: Any) -> bool:
     """Whether ours gives what the model gives, in float32 and with random weights."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         tried = randomised(model).eval()
     heads = tried.base_model.layers[0].self_attn.heads
     cache, count = Cache(len(tried.base_model.layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3

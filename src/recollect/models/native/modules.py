@@ -184,13 +184,13 @@ def randomised(module: Any) -> Any:
 def _equal(module: nn.Module, kind: Any) -> bool:
     """Whether ours gives what a module gives, in float32 and with random weights."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         tried = randomised(module)
         found = []
         try:
             for cls in (type(module), _subclass(kind, type(module))):
                 tried.__class__ = cls
-                torch.manual_seed(1)
+                torch.default_generator.manual_seed(1)
                 found.append(kind.trial(tried))
             torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5, equal_nan=True)
         except (AttributeError, TypeError, RuntimeError, AssertionError):  # it has another form, or other numbers

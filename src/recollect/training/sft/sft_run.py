@@ -39,6 +39,14 @@ LARGE = 50_000_000  # parameters from which the learning rate of the embedded mo
 def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[str, Any]:
     """Train, write the folder ``model``, and say how well it does; returns the report."""
     settle(cfg, tool)
+    run = Run.claim(cfg)
+    try:
+        return _supervise(cfg, console, run)
+    finally:
+        run.release()
+
+
+def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
     pin_models(cfg, console.say)
     trackers_of(cfg.trainer.logger, console.warn)
     if tasks := _tasks(cfg):
@@ -49,7 +57,7 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
     conversations = _conversations(cfg, renderer, window)
     _set_steps(cfg, learner, batches)
     _warn_of_rate(cfg, learner, console)
-    run = Run.start(cfg, console.say)
+    run.open(cfg, console.say)
     if (done := run.read_json(REPORT)) is not None:
         console.say(f"already done: {run.path / 'model'}")
         return dict(done)
@@ -62,7 +70,6 @@ def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[st
     plain = learner.plain(pick_dtype(cfg.sft.export_dtype, "cpu"))
     write_model(plain, tokenizer, run.path / "model")
     run.write_json(REPORT, report)
-    run.release()
     console.say(f"model: {run.path / 'model'}")
     return report
 

@@ -26,7 +26,7 @@ from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.files.locks import lock_file
-from recollect.files.output import refuse_unwritable, write_atomic
+from recollect.files.output import refuse_output, write_atomic
 from recollect.rewards.before_run import check_reward
 from recollect.rewards.text import last_boxed
 from recollect.runtime.console import Console
@@ -43,27 +43,34 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
 
     With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
     """
+    place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
+    if place is not None:
+        refuse_output(place, "the results" if out is None else f"--out {out}")
+    with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
+        result = _evaluated(who, console, place, baselines)
+    if place is not None:
+        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
+    if console.quiet:
+        print(json.dumps(result))
+
+
+def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
+    """Measure, once it is clear that it can be done, and store the result."""
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
     for agent in baselines:
         agent_config(cfg, agent)  # refuses an unknown one before anything is measured
     check_reward(cfg, tasks, console.say)
     stamp = stamp_of(cfg, who.players)
-    place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
-        refuse_unwritable(place.parent, "the results" if out is None else f"--out {out}")
         refuse_others(place.with_name(f"{place.name}.json"), stamp, who.path)
-    with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
-        cast = who.cast(max((t.question for t in tasks), key=len))
-        try:
-            result = {**_measure(cfg, cast, tasks, who, place, console, baselines), STAMP: stamp}
-        finally:
-            cast.close()
-        if place is not None:
-            store(place, result, trained_length(cfg))
+    cast = who.cast(max((t.question for t in tasks), key=len))
+    try:
+        result = {**_measure(cfg, cast, tasks, who, place, console, baselines), STAMP: stamp}
+    finally:
+        cast.close()
     if place is not None:
-        console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
-    if console.quiet:
-        print(json.dumps(result))
+        store(place, result, trained_length(cfg))
+    return result
 
 
 def _measure(

@@ -51,11 +51,12 @@ def run_seeds(
     files = f"data.val_files={json.dumps(list(data))}"
     cfg = config_of(run, [*settings, files])
     numbers = [cfg.trainer.seed + i for i in range(seeds)]
-    stamp = file_stamp(cfg, path, numbers)
-    place = out or file_place(path, run, data, stamp)
+    stamp = file_stamp(cfg, path, numbers) if out is None else None  # it reads all weights
+    place = out or file_place(path, run, data, str(stamp))
     refuse_unwritable(place, "the results" if out is None else f"--out {out}")
-    refuse_others(place / "metrics.json", stamp, path)
     with lock_folder(place, f"the place of the results, {place},"):
+        stamp = stamp or file_stamp(cfg, path, numbers)
+        refuse_others(place / "metrics.json", stamp, path)
         result: dict[str, Any] = {"model": path, "data": list(data), "seeds": numbers, STAMP: stamp}
         result |= _measured(cfg, path, numbers, console)
         _store(place, result, cfg, path, data, numbers)

@@ -42,8 +42,7 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     for row in rows:
         row["metadata"]["system"] = system_prompt(cfg, domain)
     _write(out, rows)
-    for path in (raw, raw.with_name(f".{raw.name}.lock")):  # what is left of the attempts
-        path.unlink(missing_ok=True)
+    raw.unlink(missing_ok=True)
     return len(rows)
 
 

@@ -22,7 +22,7 @@ from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.config.amounts import too_many
 from recollect.files.locks import lock_file
-from recollect.files.output import refuse_unwritable, write_atomic, writing
+from recollect.files.output import refuse_output, write_atomic, writing
 from recollect.policies.endpoint import EndpointGone
 from recollect.registries import DOMAINS
 from recollect.rewards.before_run import check_reward
@@ -191,8 +191,15 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
     count = request.n * max(1, request.asked.made_up)
     if said := too_many(f"-n {request.n} × --tasks {max(1, request.asked.made_up)}", count):
         raise BadInput(said)
-    refuse_finished(request.out.expanduser())
-    refuse_unwritable(request.out.parent, f"--out {request.out}")
+    out = request.out.expanduser()
+    refuse_output(out, f"--out {request.out}")
+    with lock_file(out, f"--out {request.out}"):
+        refuse_finished(out)
+        return _run(request, settings, console)
+
+
+def _run(request: Request, settings: Sequence[str], console: Console) -> int:
+    """Find the tasks and who plays, and attempt everything."""
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
     check_reward(cfg, tasks, console.say)
@@ -202,8 +209,7 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
         console.say(f"{who} answers" + (f" from {place}" if place else ""))
     limit = cfg.agent.max_tokens_per_turn or cfg.actor_rollout_ref.rollout.response_length
     sampling = Sampling(request.temperature, max_tokens=limit or cfg.data.max_response_length, seed=request.seed)
-    locked = lock_file(request.out.expanduser(), f"--out {request.out}")
-    with locked, players(cfg, request.policy, request.user, tasks) as roles:
+    with players(cfg, request.policy, request.user, tasks) as roles:
         return attempt(cfg, request, roles, tasks, sampling, console)
 
 

@@ -35,9 +35,9 @@ LINEAGE = "lineage.json"
 
 def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
     """Do what is left of all stages, and write the report of the whole."""
-    work = Work(plan, console)
+    _check_root(plan.root)
     with lock_folder(plan.root, f"the folder {plan.root} of these stages"):
-        return work.run()
+        return Work(plan, console).run()
 
 
 class Work:
@@ -45,9 +45,7 @@ class Work:
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self.plan, self.console = plan, console
-        _check_root(plan.root)
         check_rewards(plan, lambda text: None)
-        plan.root.mkdir(parents=True, exist_ok=True)
         self.base = ""
         self.newest: dict[str, str] = {}
         self.hashes: dict[str, str] = {}  # of weights, by folder

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from pydantic_core import to_json
 
-from recollect.files.output import refuse_unwritable, writing
+from recollect.files.output import refuse_output, refuse_unwritable, writing
 from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
 from recollect.trajectories.field_names import NotATrajectory
@@ -145,7 +145,7 @@ class Outputs:
 
     def __init__(self, out: Path, sources: Sequence[Path], overwrite: bool) -> None:
         self.folder = out if out.is_dir() or not out.suffix else None
-        refuse_unwritable(self.folder or out.parent, f"--out {out}")
+        (refuse_unwritable if self.folder else refuse_output)(out, f"--out {out}")
         targets = {str(s): self._target(s, sources) for s in sources} if self.folder else {str(s): out for s in sources}
         for source, target in targets.items():
             if target.exists() and target.resolve() == Path(source).resolve():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_json
 
-from recollect.files.output import refuse_unwritable, writing
+from recollect.files.output import refuse_output, writing
 from recollect.rewards.trajectory_total import calculator
 from recollect.runtime.console import Console
 from recollect.trajectories.field_names import NotATrajectory
@@ -86,7 +86,7 @@ def reward(
     if output is not None and output.exists() and not overwrite:
         raise BadInput(f"{output} is there already; name another --output, or give --overwrite")
     if output is not None:
-        refuse_unwritable(output.parent, f"--output {output}")
+        refuse_output(output, f"--output {output}")
     paths, problems = files_of(given), Problems(console)
     tally, listing = Tally(), Listing(output)
     try:

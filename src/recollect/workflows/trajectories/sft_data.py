@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from pydantic_core import to_json
 
-from recollect.files.output import refuse_unwritable, write_atomic, writing
+from recollect.files.output import refuse_output, write_atomic, writing
 from recollect.rewards.trajectory_total import reward_of
 from recollect.runs.directory import remove_tree
 from recollect.runtime.console import Console
@@ -168,7 +168,7 @@ def held_out_tasks(tasks: set[int], ratio: float, seed: int) -> set[int]:
 def sft_data(given: Sequence[str], out: Path, choice: Choice, console: Console, overwrite: bool = False) -> int:
     """Write everything to ``out``; returns how many records could not be read."""
     checked(choice)
-    refuse_unwritable(out.parent, f"--out {out}")
+    refuse_output(out, f"--out {out}")
     paths = files_of(given)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not overwrite or not (out / SUMMARY).is_file():
