@@ -6,6 +6,7 @@ import json
 import socket
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,11 @@ MINE = """
 
 
 @pytest.fixture
-def closed_port() -> int:
-    """A port of this machine that nobody listens on."""
+def closed_port() -> Iterator[int]:
+    """A port of this machine that nobody listens on, nor can while it is held."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+        yield int(one.getsockname()[1])
 
 
 def test_a_hostile_step_ends_in_time_and_says_what_happened(
