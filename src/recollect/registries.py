@@ -42,6 +42,9 @@ class Registry(MutableMapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return self._filled()[name]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._filled()
+
     def __setitem__(self, name: str, member: T) -> None:
         self._members[name] = member
 

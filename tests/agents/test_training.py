@@ -16,7 +16,7 @@ from recollect.runtime.console import Console
 from recollect.training.train_run import Fit
 
 MINE = """
-    from recollect.tools.tool import ToolCall, ToolResult
+    from recollect.types import ToolCall, ToolResult
 
     def echo(text: str) -> str:
         '''Says it again.'''

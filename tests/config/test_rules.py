@@ -12,7 +12,6 @@ from recollect.algos.aggregation import AGGREGATIONS
 from recollect.config import Config
 from recollect.config import rules as check
 from recollect.config.compose import compose
-from recollect.registries import AGENTS
 from recollect.tools import MAKERS, TOOLS
 from recollect.types import BadInput
 
@@ -157,12 +156,7 @@ def test_the_names_are_those_that_exist() -> None:
     assert {*check.LOSS_MODES, "vanilla"} == set(LOSSES)
     assert set(check.KL_TYPES) == set(KL)
     assert set(check.AGG_MODES) == set(AGGREGATIONS)
-    assert set(check.TOOL_AGENTS) | {"recurrent", "chat", "tool_memory", "concat", "rag"} == set(AGENTS)
     assert {*TOOLS, *MAKERS} == set(check.TOOLS)
-
-
-def test_the_agents_that_the_configuration_allows_are_the_agents() -> None:
-    assert sorted(check.AGENTS) == sorted(AGENTS)
 
 
 @pytest.mark.parametrize(

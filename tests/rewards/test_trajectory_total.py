@@ -102,7 +102,7 @@ gamed = st.lists(
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(DOMAINS), words, gamed, words, gamed, st.booleans())
+@given(st.sampled_from(list(DOMAINS)), words, gamed, words, gamed, st.booleans())
 def test_a_failed_check_never_beats_a_passed_one(
     domain: str, said: str, actions: list[Any], other: str, others: list[Any], by_gold: bool
 ) -> None:
@@ -147,7 +147,7 @@ def test_other_forms_are_read_too(trajectory: dict[str, Any], expected: tuple[fl
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(DOMAINS), st.lists(st.sampled_from(ALL_WORDS), min_size=3, max_size=40), gamed)
+@given(st.sampled_from(list(DOMAINS)), st.lists(st.sampled_from(ALL_WORDS), min_size=3, max_size=40), gamed)
 def test_keywords_are_no_answer(domain: str, stuffed: list[str], actions: list[Any]) -> None:
     for answer in (" ".join(stuffed), "The " + ", ".join(stuffed) + ".", "\\boxed{" + " ".join(stuffed) + "}", None):
         if answer is not None and len({w for p in stuffed for w in p.split()}) < 3:
@@ -166,7 +166,7 @@ class Generous(RewardCalculator):
         return 1.0
 
 
-@given(st.sampled_from(DOMAINS), gamed, gamed)
+@given(st.sampled_from(list(DOMAINS)), gamed, gamed)
 def test_a_subclass_keeps_the_bound(domain: str, actions: list[Any], others: list[Any]) -> None:
     mine = Generous({"weights": {domain: {"completion": 0.1, "efficiency": 0.1, "quality": 0.7, "reasoning": 0.1}}})
     bad = mine.calculate_reward(made("x", False, actions=actions), domain)

@@ -26,7 +26,7 @@ actions = st.lists(
 unified = st.fixed_dictionaries(
     {
         "task_id": texts.filter(bool),
-        "domain": st.sampled_from(DOMAINS),
+        "domain": st.sampled_from(list(DOMAINS)),
         "question": texts,
         "actions": actions,
         "final_answer": st.none() | texts,
