@@ -23,8 +23,9 @@ from recollect.run import Run
 from recollect.train import checkpoint
 from recollect.train.fit import Fit
 from recollect.types import BadInput
+from tests import commands
 from tests.train.test_resume import command, rows
-from tests.waiting import LONG, until
+from tests.waiting import until
 
 # ---- locks ----
 
@@ -188,12 +189,15 @@ def test_a_second_run_is_refused_and_sigterm_saves_the_first(tmp_path: Path, sma
     out = tmp_path / "run"
     args = command(out, small_model, "trainer.total_training_steps=2000", "trainer.save_freq=5000")
     first = subprocess.Popen([sys.executable, "-m", "recollect", *args], stdout=subprocess.DEVNULL)
-    assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
-    second = subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
-    assert second.returncode == 2
-    assert f"in use by process {first.pid}" in second.stderr
-    first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
-    assert first.wait(LONG) == 130
+    try:
+        assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
+        second = commands.run(*args)
+        assert second.returncode == 2
+        assert f"in use by process {first.pid}" in second.stderr
+        first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
+        assert first.wait(200) == 130
+    finally:
+        first.kill()  # whatever failed, nothing stays behind to hold a core
     steps = [r["step"] for r in rows(out) if "reward/mean" in r]
     assert steps == list(range(1, len(steps) + 1))
     assert checkpoint.names(out / "checkpoints", "step")[-1] == f"step-{steps[-1]}"
