@@ -17,7 +17,7 @@ from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.deadline import within
 from recollect.domains.registry import tools_of
-from recollect.offload import Slots
+from recollect.offload import Slots, contained
 from recollect.plugins import find
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
 from recollect.retrieval.needed import check_embedding
@@ -181,7 +181,8 @@ class Collector:
         kind: FailureKind = "agent" if session else "reward"
         try:
             async with within(seconds) as deadline:
-                await work
+                with contained():
+                    await work
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise

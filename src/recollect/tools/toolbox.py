@@ -12,7 +12,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.memory.desk import Desk
-from recollect.offload import Slots
+from recollect.offload import Slots, contained
 from recollect.plugins import find
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
@@ -234,8 +234,9 @@ def _method(instance: Instance) -> Callable[..., Any]:
 async def _guarded(work: Awaitable[Any]) -> Any:
     """Await, but let nothing through that would end the program."""
     try:
-        return await work
-    except (SystemExit, KeyboardInterrupt) as error:
+        with contained():
+            return await work
+    except KeyboardInterrupt as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
