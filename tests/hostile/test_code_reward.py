@@ -13,7 +13,8 @@ from recollect.config import Sandbox
 from recollect.rewards import find_reward
 from recollect.rewards.code_tests import read_tests
 from recollect.rewards.scoring import call
-from recollect.sandbox import shared
+from recollect.sandbox import box, shared
+from tests.hostile.attempts import has
 from tests.rewards.attempts import attempt, task
 
 
@@ -195,6 +196,28 @@ LEETCODE = 'from typing import Optional\nclass ListNode:\n    """A node."""\n   
 def test_a_class_of_data_reaches_a_program_that_names_it() -> None:
     program = "def second(head: Optional[ListNode]) -> ListNode: return ListNode(head.next.val, None)"
     assert score(program, tests=[LEETCODE, "assert second(ListNode(1, ListNode(5))).val == 5"]) == 1
+
+
+OF_PROCESSES = (
+    "reads descriptors", "writes verdicts everywhere", "writes to its parent's descriptors", "kills its judge",
+    "stops its judge", "forges its link", "looks for the tests",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["bubblewrap", "unsafe"])
+def test_other_methods_of_isolation_hold_as_well(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has(method):
+        pytest.skip(f"this machine has no {method}")
+    if method == "unsafe":
+        monkeypatch.setattr(box, "methods", lambda cfg: [])
+    shared.configure(Sandbox(isolation="auto" if method == "unsafe" else method, allow_unsafe=method == "unsafe"))
+    try:
+        assert score("def add(a, b): return a + b", tests=CHECKS) == 1
+        earned = {name: score(CHEATS[name], "code_reward(timeout=3)", tests=CHECKS) for name in OF_PROCESSES}
+        earned |= {name: score(NAMED, tests=DEFINED[name]) for name in DEFINED}
+        assert not any(earned.values()), earned
+    finally:
+        shared.configure(Sandbox())
 
 
 def test_a_judged_answer_takes_little_longer() -> None:

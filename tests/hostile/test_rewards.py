@@ -67,6 +67,7 @@ ATTEMPTS = [
         r"\boxed{\sum_{k=1}^n k}",
         r"\boxed{\frac{n^2+n}{2}}",
     ),
+    Attempt("math_equal", "a function of a number", INTEGRAL, r"\frac{\pi}{4}", r"\boxed{\arctan(1)}", r"\boxed{pi/4}"),
     Attempt("math_equal", "a sum to be worked out", "What is 84/2?", "42", r"\boxed{84/2}", r"\boxed{42}"),
     Attempt("math_reward_string_equal", "many numbers, another one last", "How many?", "4", "4 3 2 1", "1 2 3 4"),
     Attempt("sub_em", "both of a choice", CHOICE, "Tom Hanks", "Tom Hanks Meg Ryan", "Tom Hanks"),

@@ -211,7 +211,7 @@ ANSWERS = [  # question, accepted answer, what was boxed, reward
     (r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$.", r"\frac{\pi}{4}", r"\int_0^1 \frac{1}{1+x^2} dx+0", 0),
     (r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$.", r"\frac{\pi}{4}", r"\pi/4", 1),
     ("Evaluate", r"\frac{\pi}{4}", r"\frac{1}{4}\pi", 1),
-    ("Evaluate", r"\frac{\pi}{4}", r"\arctan(1)", 1),
+    ("Evaluate", r"\frac{\pi}{4}", r"\arctan(1)", 0),
     (r"Simplify $\sqrt{12}$", r"2\sqrt{3}", r"(\sqrt{12})", 0),
     (r"What is $\sqrt{12}$?", r"2\sqrt{3}", r"(\sqrt{12})", 0),
     (r"What is $\sqrt{12}$?", r"2\sqrt{3}", r"\sqrt{12}\cdot 1", 0),
@@ -264,6 +264,24 @@ ANSWERS = [  # question, accepted answer, what was boxed, reward
     ("q", r"\frac{1+\sqrt{5}}{2}", r"\frac{1}{2}+\frac{\sqrt5}{2}", 1),
     ("Factor $x^2+x-6$", "(x-2)(x+3)", "-(2-x)(x+3)", 1),
     ("q", "f(x)=x", "f(x)=x", 1),
+    ("q", "3x", r"3\cos(0)x", 0),
+    ("q", "2x", r"\log_2(4)x", 0),
+    ("q", r"\ln 2", r"\ln 2", 1),
+    ("q", r"\sin(2)x", r"x\sin 2", 1),
+    ("q", r"\arctan(2)", "arctan(2)", 1),
+    ("q", r"\arctan(1)", r"\arctan(1)", 1),
+    ("q", r"2\sqrt{3}", "2√3", 1),
+    ("q", r"2\sqrt{3}", "2√(3)", 1),
+    ("q", r"\sin x", "sin(x)", 1),
+    ("q", r"2\pi r", "2 pi r", 1),
+    ("q", "2pi r", r"2\pi r", 1),
+    ("q", r"\frac{\theta}{2}", "theta/2", 1),
+    ("q", r"\pi x", "p i x", 0),
+    *(
+        ("q", gold, said, 1)
+        for gold in (r"\frac{\pi}{4}", r"\pi/4", "pi/4", "π/4")
+        for said in ("pi/4", r"\pi/4", r"0.25\pi", r"\frac{\pi}{4}", r"\frac\pi4", r"\frac{pi}{4}", "0.25pi", "π/4")
+    ),
 ]
 
 

@@ -45,10 +45,12 @@ def test_the_server_ends_with_a_parent_that_is_killed() -> None:
     code += "print(Served('tiny').url, flush=True); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    url = parent.stdout.readline().strip()
-    assert httpx.get(f"{url}/models", timeout=LONG).status_code == 200
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
+    try:
+        url = parent.stdout.readline().strip()
+        assert httpx.get(f"{url}/models", timeout=LONG).status_code == 200
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
     assert gone(url)
 
 

@@ -21,10 +21,12 @@ from recollect.models.load import load_model
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.training import checkpoint
+from recollect.training.sft.sft_run import supervise
 from recollect.training.train_run import Fit
 from recollect.types import BadInput
+from tests import commands
 from tests.training.test_resume import command, rows
-from tests.waiting import LONG, until
+from tests.waiting import until
 
 # ---- locks ----
 
@@ -131,6 +133,81 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert [r["step"] for r in rows(out) if "reward/mean" in r] == [1, 2, 3]
 
 
+def damaged_copy(run: Path, name: str = "damaged") -> Path:
+    out = run.with_name(name)
+    shutil.rmtree(out, ignore_errors=True)
+    return shutil.copytree(run, out)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: flip(folder / "model.safetensors"),
+        lambda folder: flip(folder / checkpoint.OPTIMIZER),
+        lambda folder: (folder / "model.safetensors").unlink(),
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        state_of("{}"),
+        changed(step=7),
+    ],
+    ids=["weights", "optimizer", "gone", "tokenizer", "empty", "step"],
+)
+def test_a_finished_run_is_only_finished_while_its_checkpoint_is_whole(
+    damage: Callable[[Path], None], whole_run: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = damaged_copy(whole_run)
+    whole = last_weights(out)
+    damage(out / "checkpoints" / "step-3")
+    again = trained(out, small_model)
+    said = capsys.readouterr().err
+    assert "was complete, but its checkpoint step-3 is damaged" in said
+    assert "checkpoint step-3 cannot be read" in said
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert [r["step"] for r in rows(out) if "reward/mean" in r] == [1, 2, 3]
+    trained(out, small_model)
+    assert not capsys.readouterr().err
+
+
+def test_a_finished_run_without_a_whole_checkpoint_is_refused(whole_run: Path, small_model: Path) -> None:
+    out = damaged_copy(whole_run)
+    for folder in (out / "checkpoints").glob("step-*"):
+        flip(folder / "model.safetensors")
+    with pytest.raises(BadInput, match=r"no checkpoint of .* can be read"):
+        trained(out, small_model)
+
+
+def test_a_finished_run_whose_best_checkpoint_is_damaged_is_refused(whole_run: Path, small_model: Path) -> None:
+    out = damaged_copy(whole_run)
+    shutil.copytree(out / "checkpoints" / "step-2", out / "checkpoints" / "best")
+    flip(out / "checkpoints" / "best" / "model.safetensors")
+    with pytest.raises(BadInput, match=r"the checkpoint best is damaged: .*; delete it"):
+        trained(out, small_model)
+    shutil.rmtree(out / "checkpoints" / "best")
+    trained(out, small_model)
+
+
+def imitated(out: Path, model: Path) -> dict[str, torch.Tensor]:
+    settings = [f"trainer.default_local_dir={out}", f"actor_rollout_ref.model.path={model}", "sft.steps=2"]
+    supervise(compose("needle", [*settings, "sft.batch_size=4", "data.val_max_samples=2"]), Console(quiet=True))
+    return {name: weight.clone() for name, weight in load_file(out / "model" / "model.safetensors").items()}
+
+
+def test_a_finished_sft_run_writes_a_damaged_model_again(
+    tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = imitated(tmp_path / "run", small_model)
+    before = rows(tmp_path / "run")
+    flip(tmp_path / "run" / "model" / "model.safetensors")
+    with pytest.raises(BadInput, match=r"model\.safetensors is damaged"):
+        load_model(str(tmp_path / "run" / "model"), torch.float32)
+    again = imitated(tmp_path / "run", small_model)
+    assert "was complete, but is damaged" in capsys.readouterr().err
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert rows(tmp_path / "run") == before
+    flip(tmp_path / "run" / "checkpoints" / "step-0" / "model.safetensors")
+    with pytest.raises(BadInput, match=r"step-0 cannot be read .* move .* away to train again"):
+        imitated(tmp_path / "run", small_model)
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(
     tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +240,11 @@ NAMED = "model.layers.0.mlp.up_proj.weight"
     ("change", "said"),
     [
         (lambda w: w.pop(NAMED), "lacks weights of the model"),
+        (
+            lambda w: w.update({NAMED: w[NAMED][:-1].clone()}),
+            rf"shape .*: {NAMED} is \(\d+, \d+\) in the file and \(",
+        ),
+        (lambda w: w.update({NAMED: w[NAMED].T.contiguous()[:3].clone()}), rf"{NAMED} is \(3, \d+\) in the file"),
         (lambda w: w.update(extra=torch.zeros(2)), "holds weights that the model does not have: extra"),
         (lambda w: w[NAMED].fill_(float("nan")), "not finite"),
         (lambda w: w[NAMED].view(-1)[3:4].fill_(float("inf")), "not finite"),
@@ -190,12 +272,15 @@ def test_a_second_run_is_refused_and_sigterm_saves_the_first(tmp_path: Path, sma
     out = tmp_path / "run"
     args = command(out, small_model, "trainer.total_training_steps=2000", "trainer.save_freq=5000")
     first = subprocess.Popen([sys.executable, "-m", "recollect", *args], stdout=subprocess.DEVNULL)
-    assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
-    second = subprocess.run([sys.executable, "-m", "recollect", *args], capture_output=True, text=True, check=False)
-    assert second.returncode == 2
-    assert f"in use by process {first.pid}" in second.stderr
-    first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
-    assert first.wait(LONG) == 130
+    try:
+        assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
+        second = commands.run(*args)
+        assert second.returncode == 2
+        assert f"in use by process {first.pid}" in second.stderr
+        first.send_signal(signal.SIGTERM)  # as the first Ctrl-C
+        assert first.wait(200) == 130
+    finally:
+        first.kill()  # whatever failed, nothing stays behind to hold a core
     steps = [r["step"] for r in rows(out) if "reward/mean" in r]
     assert steps == list(range(1, len(steps) + 1))
     assert checkpoint.names(out / "checkpoints", "step")[-1] == f"step-{steps[-1]}"

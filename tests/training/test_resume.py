@@ -126,11 +126,14 @@ def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path) -> None:
         [sys.executable, "-m", "recollect", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("RL step 3/"):
-            process.send_signal(signal.SIGINT)
-            break
-    _, error = process.communicate(timeout=200)
+    try:
+        for line in process.stdout:
+            if line.startswith("RL step 3/"):
+                process.send_signal(signal.SIGINT)
+                break
+        _, error = process.communicate(timeout=200)
+    finally:
+        process.kill()  # whatever failed, nothing stays behind to hold a core
     assert process.returncode == 130, error
     assert "saved" in error
     assert killing.run(args, tmp_path / "log") == 0

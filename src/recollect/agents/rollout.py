@@ -25,7 +25,7 @@ from recollect.rewards.scoring import as_score, call, score_groups
 from recollect.runtime.deadline import within
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
-from recollect.runtime.threads import Slots
+from recollect.runtime.threads import Slots, contained
 from recollect.sandbox.shared import configure
 from recollect.tools import Toolbox
 from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
@@ -181,7 +181,8 @@ class Collector:
         kind: FailureKind = "agent" if session else "reward"
         try:
             async with within(seconds) as deadline:
-                await work
+                with contained():
+                    await work
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise

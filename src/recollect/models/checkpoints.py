@@ -9,6 +9,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.files.reading import MB, open_file, parse_json, read_json
+from recollect.models.checksums import Damaged, verify_checksums
 from recollect.models.tiny import SCRATCH
 from recollect.types import BadInput
 
@@ -78,6 +79,15 @@ def problem(folder: Path) -> str:
     if not weights:
         return "it holds no weights"
     return next((f"{path.name} is cut off or damaged" for path in weights if _cut_off(path)), "")
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a checkpoint, every byte of it compared with what was written; empty for one that is whole."""
+    try:
+        verify_checksums(folder)
+    except (Damaged, OSError) as error:
+        return str(error)
+    return problem(folder)
 
 
 def _is_model(folder: Path) -> bool:

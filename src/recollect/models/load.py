@@ -136,6 +136,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None
             attn_implementation=attention,
             output_loading_info=True,
             trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # they are refused by name, below
         )
         check_complete(model, found, path)
     except BadInput:
@@ -162,4 +163,6 @@ def context_window(config: Any) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """What an error says in a line: of weights that do not fit, the first of them."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("size mismatch")), [*lines, type(error).__name__][0])

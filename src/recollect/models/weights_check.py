@@ -15,12 +15,20 @@ def check_complete(model: Any, found: Mapping[str, Any], path: str) -> None:
     for name, what in (
         ("missing_keys", "lacks weights of the model, which would be random"),
         ("unexpected_keys", "holds weights that the model does not have"),
-        ("mismatched_keys", "holds weights of another shape than the model's"),
+        ("mismatched_keys", "holds weights of another shape than its config.json says"),
     ):
-        if keys := sorted(map(str, found.get(name) or ())):
+        if keys := sorted(map(_said, found.get(name) or ())):
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise BadInput(f"{path} {what}: {keys[0]}{more}; load the folder that the model was saved to")
     check_finite(model.named_parameters(), path)
+
+
+def _said(key: Any) -> str:
+    """A weight by its name; one of another shape comes with both."""
+    if isinstance(key, str):
+        return key
+    name, stored, wanted = key
+    return f"{name} is {tuple(stored)} in the file and {tuple(wanted)} in the model"
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from recollect.rewards.decorator import reward
+from recollect.rewards.latex import latex
 from recollect.rewards.marked import given_answer, last_boxed, without_question
 from recollect.rewards.numbers import last_number, only_number, spell
 from recollect.rewards.symbolic import same_expression
@@ -62,7 +63,7 @@ def _equal(boxed: str, gold: str, question: str) -> bool:
         return False
     if _squeeze(said) in _squeeze(question) and _squeeze(gold) not in _squeeze(question):
         return False
-    return same_expression(gold, said, question)
+    return same_expression(latex(gold), latex(said), question)
 
 
 def _plain(text: str) -> str:

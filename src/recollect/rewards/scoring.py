@@ -13,7 +13,7 @@ from recollect.rewards.arguments import arguments, batch_arguments
 from recollect.rewards.decorator import marks_of
 from recollect.runtime.deadline import within
 from recollect.runtime.secrets import redacted
-from recollect.runtime.threads import in_thread
+from recollect.runtime.threads import contained, in_thread
 from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
 
 
@@ -107,11 +107,12 @@ async def _score_set(reward: Reward, groups: Sequence[Group], timeout: float | N
 
 async def _run(reward: Reward, given: Mapping[str, Any], plain: bool) -> Any:
     unmarked = plain and not hasattr(reward, "__reward__")
-    if inspect.iscoroutinefunction(reward) or unmarked or (plain and marks_of(reward).inline):
-        value = reward(**given)
-    else:
-        value = await in_thread(reward, given)
-    return await value if inspect.isawaitable(value) else value
+    with contained():
+        if inspect.iscoroutinefunction(reward) or unmarked or (plain and marks_of(reward).inline):
+            value = reward(**given)
+        else:
+            value = await in_thread(reward, given)
+        return await value if inspect.isawaitable(value) else value
 
 
 def _by_task(tasks: Sequence[Task]) -> list[list[int]]:

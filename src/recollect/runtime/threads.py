@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,10 +25,9 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
         error: BaseException | None = None
         try:
             value = function(**given)
-        except (SystemExit, KeyboardInterrupt, StopIteration) as caught:  # these mean something else to a loop
-            error = RuntimeError(f"{type(caught).__name__}: {caught}")
-        except BaseException as caught:
-            error = caught
+        except BaseException as caught:  # what is no plain error, and StopIteration, means something else to a loop
+            plain = isinstance(caught, Exception | asyncio.CancelledError) and not isinstance(caught, StopIteration)
+            error = caught if plain else RuntimeError(f"{type(caught).__name__}: {caught}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, value, error)
         value = error = None  # an error holds this frame: it must not hold the error, or all that was seen would stay
@@ -38,6 +37,17 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
         return await waiting[0]
     finally:
         waiting.clear()  # for the same reason
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Let a user's code fail, but not end the program: sys.exit and its like become an error as any other."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 class Slots:

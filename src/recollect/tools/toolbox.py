@@ -13,7 +13,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
-from recollect.runtime.threads import Slots
+from recollect.runtime.threads import Slots, contained
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.sandbox_session import Session
@@ -234,8 +234,9 @@ def _method(instance: Instance) -> Callable[..., Any]:
 async def _guarded(work: Awaitable[Any]) -> Any:
     """Await, but let nothing through that would end the program."""
     try:
-        return await work
-    except (SystemExit, KeyboardInterrupt) as error:
+        with contained():
+            return await work
+    except KeyboardInterrupt as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 

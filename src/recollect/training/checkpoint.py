@@ -32,6 +32,7 @@ from recollect.types import BadInput
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 CRITIC = "critic"
+NEEDED = "metrics_size", "batches", "held_out", "trained_tokens"  # in the state of a checkpoint of RL
 
 
 def save(

@@ -24,6 +24,7 @@ from recollect.runtime.console import Console, sparkline
 from recollect.samplers.bindings import Casting, weights_hash
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
+from recollect.training.finished import finished
 from recollect.training.interrupt import Asked, Interrupted, interruptible
 from recollect.training.learner.critic import Critic
 from recollect.training.learner.learner import Learner, reference_of
@@ -122,10 +123,9 @@ class Fit:
     def _fit(self) -> dict[str, Any]:
         if self.cfg.trainer.val_only:
             return self._only_validate()
-        done = self.run.read_json("report.json")
-        if done is not None and (done["steps"] == self.total or done.get("stopped")) and self.start is None:
+        if self.start is None and (done := finished(self.run, self.total, self.console)) is not None:
             self.console.say(f"{self.run.path} is complete; this is its report")
-            return dict(done)
+            return done
         resumed = self._resume()
         with tracking(self.cfg, self.run, self.console):
             with interruptible(self.console, self.asked, "step"):
@@ -320,9 +320,8 @@ class Fit:
         if self.start is not None:
             state: dict[str, Any] | None = self.start.state
         else:
-            known = "metrics_size", "batches", "held_out", "trained_tokens"
             given = self.parts.learner, self.console.warn, self.critic
-            state = checkpoint.load_newest(self.folder, "step", *given, needed=known)
+            state = checkpoint.load_newest(self.folder, "step", *given, needed=checkpoint.NEEDED)
         if state is None and checkpoint.names(self.folder, "step"):
             raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")
         self.progress.restore(state or {})

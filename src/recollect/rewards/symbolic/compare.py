@@ -70,11 +70,13 @@ def is_literal(node: Any) -> bool:
 
 
 def is_worked_out(expression: Any) -> bool:
-    """Nothing is left to do in it: no 6 + 6, no x + 0, no 2x/4, no integral."""
+    """Nothing is left to do in it: no 6 + 6, no x + 0, no 2x/4, no integral, no arctan(1)."""
     return not any(type(n).__name__ in UNEVALUATED or _is_open(n) for n in nodes(expression))
 
 
 def _is_open(node: Any) -> bool:
+    if isinstance(node, sympy.Function) and node.is_number:
+        return not node.doit().has(type(node))
     if isinstance(node, sympy.Add):
         numbers = [a for a in flat(node) if is_literal(a)]
         return len(numbers) > 1 or any(n == 0 for n in numbers)

@@ -12,7 +12,8 @@ from recollect.chat import Renderer
 from recollect.config import Config, Trainer
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
-from recollect.models.checkpoints import pin_models
+from recollect.models.checkpoints import damage, pin_models
+from recollect.models.checksums import write_checksums
 from recollect.models.device import pick_dtype
 from recollect.models.export import write_model
 from recollect.models.load import context_window
@@ -33,6 +34,7 @@ from recollect.training.sft.updates import Supervised
 from recollect.types import BadInput, Sample, Task
 
 REPORT = "sft.json"  # written last: a run that has it is complete
+LAST = "step-0"  # the checkpoint of a complete run, which RL may start from
 LARGE = 50_000_000  # parameters from which the learning rate of the embedded models is too high
 
 
@@ -59,8 +61,10 @@ def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
     _warn_of_rate(cfg, learner, console)
     run.open(cfg, console.say)
     if (done := run.read_json(REPORT)) is not None:
-        console.say(f"already done: {run.path / 'model'}")
-        return dict(done)
+        if not (wrong := damage(run.path / "model") or damage(run.path / "checkpoints" / LAST)):
+            console.say(f"already done: {run.path / 'model'}")
+            return dict(done)
+        console.warn(f"{run.path} was complete, but is damaged: {wrong}")
     work = Supervised(cfg, run, console, learner, tokenizer, batches, conversations)
     with tracking(cfg, run, console):
         _train(cfg, run, console, work)
@@ -69,6 +73,7 @@ def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
             console.say(f"held-out success, {source}: {found['accuracy']:.3f} (n = {found['n']})")
     plain = learner.plain(pick_dtype(cfg.sft.export_dtype, "cpu"))
     write_model(plain, tokenizer, run.path / "model")
+    write_checksums(run.path / "model")
     run.write_json(REPORT, report)
     console.say(f"model: {run.path / 'model'}")
     return report
@@ -147,8 +152,13 @@ def _warn_of_rate(cfg: Config, learner: Learner, console: Console) -> None:
 def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
     """All updates, from wherever the run stands, and the checkpoint that the next stage starts from."""
     folder, asked = run.path / "checkpoints", Asked()
-    if (folder / "step-0").is_dir():
-        run.truncate_metrics(checkpoint.load(folder / "step-0", work.learner)["metrics_size"])
+    if (folder / LAST).is_dir():
+        try:
+            state = checkpoint.load(folder / LAST, work.learner, needed=("metrics_size",))
+        except Exception as error:
+            why = " ".join(str(error).split())
+            raise BadInput(f"{folder / LAST} cannot be read ({why}); move {run.path} away to train again") from None
+        run.truncate_metrics(state["metrics_size"])
         return
     start = work.resume()
     if start == 0:
@@ -158,7 +168,7 @@ def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
     if done < cfg.sft.steps:
         raise Interrupted
     state = {"step": 0, "metrics_size": run.metrics_size()}
-    checkpoint.save(folder, "step-0", work.learner, work.tokenizer, state)
+    checkpoint.save(folder, LAST, work.learner, work.tokenizer, state)
     checkpoint.prune(folder, "sft", 0)
 
 

@@ -25,6 +25,7 @@ from recollect.runtime.console import Console
 from recollect.samplers.bindings import weights_hash
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
+from recollect.training.finished import finished
 from recollect.training.train_run import Fit
 from recollect.types import BadInput
 from recollect.workflows.stages.stage_plan import Plan, Stage, bindings
@@ -102,7 +103,8 @@ class Work:
     def _do(self, cfg: Config) -> dict[str, Any]:
         """The report of a run, once it is done; its seconds count, whichever command spent them."""
         pin_models(cfg, self.console.say)
-        report = _finished(cfg) or Fit(cfg, self.console).fit()
+        done = finished(Run.usable(cfg), cfg.trainer.total_training_steps, self.console)
+        report = done or Fit(cfg, self.console).fit()
         self.seconds += report["seconds"]["total"]
         return report
 
@@ -200,12 +202,6 @@ def _interval_before(run: Run) -> dict[str, float | None]:
     row = next((row for row in run.metrics() if row.get("phase") == "base"), {})
     found = {end: [v for k, v in row.items() if k.count("/") == 2 and k.endswith(f"/{end}")] for end in ("low", "high")}
     return {f"base_{end}": values[0] if len(values) == 1 else None for end, values in found.items()}
-
-
-def _finished(cfg: Config) -> dict[str, Any] | None:
-    """The report of a stage that is done; one of another configuration is refused."""
-    report = Run.usable(cfg).read_json("report.json")
-    return report if report is not None and report["steps"] == cfg.trainer.total_training_steps else None
 
 
 def _checkpoint(run: Path) -> str:
