@@ -1,4 +1,4 @@
-"""What settings can name: agents, domains, families of made-up tasks, rewards.
+"""What settings can name: agents, estimators, losses, domains, rewards and so on.
 
 A registry knows the module that fills it, and imports it when somebody first looks. So a folder that stands low can
 check a name, or read a spec, without importing what stands above it. Nowhere else is a folder named by a string.
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from recollect.runtime.plugins import find
+from recollect.types import BadInput
 
 if TYPE_CHECKING:
     from recollect.domains.domain import Domain
@@ -61,6 +64,33 @@ class Registry(MutableMapping[str, T]):
         return f"Registry({', '.join(self)})"
 
 
+class Specs(Registry[T]):
+    """Specs by name. ``module:function`` and ``file.py:function`` are names too, with what their decorator says."""
+
+    def __init__(self, home: str, mark: str) -> None:
+        """``mark`` is the attribute of a function in which its decorator leaves the spec."""
+        super().__init__(home)
+        self.mark = mark
+
+    def of(self, name: str) -> T | None:
+        """The spec behind a name; None where there is none, or the user's own function says nothing about itself."""
+        if ":" not in name:
+            return self.get(name)
+        try:
+            return getattr(find(name, {}, ""), self.mark, None)
+        except BadInput:
+            return None  # whoever calls the function says why
+
+    def knows(self, name: str, fact: str) -> bool:
+        """Whether a fact holds; of a user's own function without a decorator nothing is known."""
+        spec = self.of(name)
+        return spec is not None and bool(getattr(spec, fact))
+
+    def those(self, fact: str) -> list[str]:
+        """The built-in names for which a fact holds."""
+        return [name for name in self if self.knows(name, fact)]
+
+
 @dataclass(frozen=True)
 class AgentSpec:
     """A loop, and what the rest of the program has to know about it."""
@@ -76,32 +106,46 @@ class AgentSpec:
     calls: tuple[str, ...] = ()  # tools by name, of which its syntax needs one
 
 
-class Agents(Registry[AgentSpec]):
-    """The agents, and questions about them."""
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """An estimator of advantages, and what a run has to have for it."""
 
-    def knows(self, name: str, fact: str) -> bool:
-        """Whether a fact holds for an agent; of one that is the user's own nothing is known."""
-        return name in self and bool(getattr(self[name], fact))
-
-    def those(self, fact: str) -> list[str]:
-        """The agents for which a fact holds."""
-        return [name for name in self if self.knows(name, fact)]
+    name: str
+    function: Callable[..., Any]  # called like those of recollect.algos.ADVANTAGES
+    needs_critic: bool = False  # it reads values
+    needs_greedy: bool = False  # it reads the reward of a greedy attempt at each task
+    compares: bool = False  # it compares attempts at a task: from one alone nothing is learnt
 
 
-AGENTS = Agents("recollect.agents.loops")
+AGENTS: Specs[AgentSpec] = Specs("recollect.agents.loops", "__agent__")
+ESTIMATORS: Specs[EstimatorSpec] = Specs("recollect.algos.advantage", "__estimator__")
+LOSSES: Registry[Callable[..., Any]] = Registry("recollect.algos.loss")
+KL: Registry[Callable[..., Any]] = Registry("recollect.algos.kl")
+AGGREGATIONS: Registry[Callable[..., Any]] = Registry("recollect.algos.aggregation")
 DOMAINS: Registry[Domain] = Registry("recollect.domains.registry")
 FAMILIES: Registry[Family] = Registry("recollect.domains.families")
 REWARDS: Registry[Callable[..., Any]] = Registry("recollect.rewards")
 
 
 def agent(name: str | None = None, **facts: Any) -> Callable[[F], F]:
-    """Add a loop by name, with its facts: ``@agent(roles=("memory", "qa"), reads_document=True)``."""
+    """Say what is known about a loop: ``@agent(roles=("memory", "qa"), reads_document=True)``."""
+    return _decorator(AGENTS, AgentSpec, name, facts)
 
-    def add(loop: F) -> F:
-        spec = AgentSpec(name or loop.__name__, loop, **facts)
-        loop.__agent__ = spec  # type: ignore[attr-defined]
-        if loop.__module__.startswith("recollect."):
-            AGENTS[spec.name] = spec
-        return loop
+
+def estimator(name: str | None = None, **facts: Any) -> Callable[[F], F]:
+    """Say what is known about an estimator: ``@estimator(compares=True)``."""
+    return _decorator(ESTIMATORS, EstimatorSpec, name, facts)
+
+
+def _decorator(registry: Specs[T], kind: Callable[..., T], name: str | None, facts: dict[str, Any]) -> Callable[[F], F]:
+    """Leave a spec on what is decorated; what comes with recollect is also known by its name alone."""
+
+    def add(found: F) -> F:
+        known_as = name or found.__name__
+        spec = kind(known_as, found, **facts)
+        setattr(found, registry.mark, spec)
+        if found.__module__.startswith("recollect."):
+            registry[known_as] = spec
+        return found
 
     return add

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.algos.aggregation import AGGREGATIONS, aggregate, token_weights
+from recollect.algos.aggregation import aggregate, token_weights
+from recollect.registries import AGGREGATIONS
 
 
 def loops(loss: Any, mask: Any, mode: str, trajectories: Any, scale: float) -> float:

@@ -7,7 +7,8 @@ import torch
 
 from recollect.algos.advantage import ADVANTAGES
 from recollect.config.compose import compose
-from recollect.config.startup_notes import COMPARING, notes
+from recollect.config.startup_notes import notes
+from recollect.registries import ESTIMATORS
 
 ONE = "actor_rollout_ref.rollout.n=1"
 
@@ -17,9 +18,9 @@ def test_one_attempt_is_warned_of_where_it_teaches_nothing(name: str) -> None:
     rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
     one_each = torch.arange(2)
     advantages, _ = ADVANTAGES[name](rewards, None, mask, one_each, one_each, baselines=torch.tensor([0.5, 0.5]))
-    assert bool(advantages.any()) == (name not in COMPARING)
+    assert bool(advantages.any()) == (not ESTIMATORS[name].compares)
     said = " ".join(notes(compose("needle", [f"algorithm.adv_estimator={name}", ONE])))
-    assert ("nothing is learnt from rewards" in said) == (name in COMPARING)
+    assert ("nothing is learnt from rewards" in said) == ESTIMATORS[name].compares
 
 
 def test_several_attempts_or_questions_are_not_warned_of() -> None:

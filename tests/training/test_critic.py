@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from recollect.algos.aggregation import AGGREGATIONS
 from recollect.config import Config, Optim
 from recollect.config import Critic as CriticConfig
 from recollect.config.compose import compose
 from recollect.models.lora import add_adapter
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
+from recollect.registries import AGGREGATIONS
 from recollect.training import checkpoint
 from recollect.training.learner.critic import Critic, ValueModel, explained_variance, value_loss
 from recollect.training.learner.learner import Learner

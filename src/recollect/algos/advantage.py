@@ -7,14 +7,15 @@ trajectories, never over turns, rows or tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recollect.algos.token_axis import Timeline, discounted, timeline, whitened
+from recollect.registries import ESTIMATORS, estimator
 
-Estimate = tuple[Tensor, Tensor]  # advantages, returns
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Estimate = tuple[Tensor, Tensor]  # advantages, returns
 
 
 class Estimator(Protocol):
@@ -35,10 +36,9 @@ class Estimator(Protocol):
     ) -> Estimate: ...
 
 
-def estimator(core: Callable[..., Estimate]) -> Estimator:
+def over_tokens(core: Callable[..., Estimate]) -> Estimator:
     """An estimator of tokens in either shape from one on the time line; what is not trained gets 0."""
 
-    @torch.no_grad()
     def estimate(
         rewards: Tensor,
         values: Tensor | None,
@@ -51,17 +51,19 @@ def estimator(core: Callable[..., Estimate]) -> Estimator:
         use_std: bool = True,
         baselines: Any = None,
     ) -> Estimate:
-        line, places = timeline(rewards, values, mask, trajectories, groups, baselines)
-        advantages, returns = core(line, gamma=gamma, lam=lam, use_std=use_std)
-        dtype = rewards.dtype if rewards.is_floating_point() else torch.get_default_dtype()
+        import torch
 
         def back(found: Tensor) -> Tensor:
+            dtype = rewards.dtype if rewards.is_floating_point() else torch.get_default_dtype()
             out = torch.zeros(rewards.numel(), dtype=dtype, device=rewards.device)
             return out.index_copy(0, places, found.to(dtype)).view(rewards.shape)
 
-        return back(advantages), back(returns)
+        with torch.no_grad():
+            line, places = timeline(rewards, values, mask, trajectories, groups, baselines)
+            advantages, returns = core(line, gamma=gamma, lam=lam, use_std=use_std)
+            return back(advantages), back(returns)
 
-    estimate.__name__, estimate.__doc__ = core.__name__, core.__doc__
+    estimate.__name__, estimate.__doc__, estimate.__module__ = core.__name__, core.__doc__, core.__module__
     return estimate
 
 
@@ -79,11 +81,11 @@ def _over_baseline(line: Timeline, weight: Tensor) -> Tensor:
         extreme.scatter_reduce(0, line.group, line.score, how, include_self=False)[line.group]
         for how in ("amin", "amax")
     )
-    return torch.where(low == high, 0.0, line.score - mean)
+    return (line.score - mean).where(low != high, 0.0)
 
 
 def _over_mean(line: Timeline) -> Tensor:
-    return _over_baseline(line, torch.ones_like(line.score))
+    return _over_baseline(line, line.score.new_ones(line.score.shape))
 
 
 def _of_members(advantage_M: Tensor, line: Timeline) -> Estimate:
@@ -92,38 +94,42 @@ def _of_members(advantage_M: Tensor, line: Timeline) -> Estimate:
     return advantages, advantages
 
 
-@estimator
+@estimator(needs_critic=True)
+@over_tokens
 def gae(line: Timeline, *, gamma: float, lam: float, **_: Any) -> Estimate:
     """Generalised advantage estimation with a critic; advantages whitened, returns for the critic."""
     if line.values is None:
         raise ValueError("the estimator gae needs values: it cannot do without a critic")
-    last = torch.ones_like(line.trajectory, dtype=torch.bool)
-    last[:-1] = line.trajectory[:-1] != line.trajectory[1:]
-    following = torch.where(last, 0.0, line.values.roll(-1))
+    goes_on = line.trajectory == line.trajectory.roll(-1)
+    goes_on[-1:] = False
+    following = line.values.roll(-1).where(goes_on, 0.0)
     errors = line.rewards + gamma * following - line.values
     advantages = discounted(errors, line.trajectory, gamma * lam)
     return whitened(advantages), advantages + line.values
 
 
-@estimator
+@estimator(compares=True)
+@over_tokens
 def grpo(line: Timeline, *, use_std: bool, **_: Any) -> Estimate:
     """(score − group mean) / (group standard deviation + 1e-6), or without the division."""
     centred = _over_mean(line)
     if use_std:
-        size = _sums(torch.ones_like(centred), line.group)
+        size = _sums(centred.new_ones(centred.shape), line.group)
         deviation = (_sums(centred.square(), line.group) / (size - 1).clamp(min=1)).sqrt()
         centred = centred / (deviation + 1e-6)
     return _of_members(centred, line)
 
 
-@estimator
+@estimator(compares=True)
+@over_tokens
 def rloo(line: Timeline, **_: Any) -> Estimate:
     """Score − mean score of the group's other members."""
-    size = _sums(torch.ones_like(line.score), line.group)
+    size = _sums(line.score.new_ones(line.score.shape), line.group)
     return _of_members(size / (size - 1).clamp(min=1) * _over_mean(line), line)
 
 
-@estimator
+@estimator(needs_greedy=True)
+@over_tokens
 def remax(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
     """Reward to go − reward of a greedy attempt at the same task."""
     if line.baselines is None:
@@ -132,41 +138,36 @@ def remax(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
     return returns - line.baselines, returns
 
 
-@estimator
+@estimator()
+@over_tokens
 def reinforce_plus_plus(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
     """Discounted reward to go, whitened."""
     returns = discounted(line.rewards, line.trajectory, gamma)
     return whitened(returns), returns
 
 
-@estimator
+@estimator(compares=True)
+@over_tokens
 def reinforce_plus_plus_baseline(line: Timeline, **_: Any) -> Estimate:
     """Score − group mean, whitened over tokens."""
     advantages = whitened(_over_mean(line)[line.member])
     return advantages, advantages
 
 
-@estimator
+@estimator(compares=True)
+@over_tokens
 def opo(line: Timeline, **_: Any) -> Estimate:
     """Score − group mean in which a trajectory weighs as much as it has trained tokens."""
-    length = torch.bincount(line.member, minlength=len(line.score)).double()
+    length = line.member.bincount(minlength=len(line.score)).double()
     return _of_members(_over_baseline(line, length), line)
 
 
-@estimator
+@estimator(compares=True)
+@over_tokens
 def gpg(line: Timeline, **_: Any) -> Estimate:
     """Score − group mean, scaled up by the share of trajectories that score anything."""
     scale = len(line.total) / max(int(line.total.count_nonzero()), 1)
     return _of_members(scale * _over_mean(line), line)
 
 
-ADVANTAGES: dict[str, Estimator] = {
-    "gae": gae,
-    "grpo": grpo,
-    "rloo": rloo,
-    "remax": remax,
-    "reinforce_plus_plus": reinforce_plus_plus,
-    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
-    "opo": opo,
-    "gpg": gpg,
-}
+ADVANTAGES: dict[str, Estimator] = {name: spec.function for name, spec in ESTIMATORS.items()}

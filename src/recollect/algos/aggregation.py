@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from recollect.algos.per_token import ids_beside, trained
+from recollect.registries import AGGREGATIONS
 
-AGGREGATIONS = (
-    "token-mean",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-    "trajectory-mean",
-)
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def aggregate(
@@ -32,6 +26,8 @@ def aggregate(
 
     Sequences and trajectories without a trained token do not count. Without any trained token the result is 0.
     """
+    import torch
+
     chosen = trained(mask, loss)
     if trajectories is None:
         if mode == "trajectory-mean":
@@ -53,25 +49,49 @@ def token_weights(
 
     They are fixed before the batch is cut into micro-batches, so the loss cannot depend on the cut.
     """
-    count = len(trajectories_E)
-    if mode == "token-mean":
-        return np.full(count, 1.0 / max(1, count))
-    if mode == "trajectory-mean":
-        return _equal_shares(trajectories_E)
-    if mode == "seq-mean-token-sum-norm":
-        if scale is None:
-            raise ValueError("seq-mean-token-sum-norm needs a scale: the number that the sum is divided by")
-        return np.full(count, 1.0 / scale)
     if mode not in AGGREGATIONS:
         raise ValueError(f"loss_agg_mode={mode}: known are {', '.join(AGGREGATIONS)}")
-    if sequences_E is None:
+    if sequences_E is None and mode in ("seq-mean-token-sum", "seq-mean-token-mean"):
         raise ValueError(f"{mode} needs sequences: the sequence of each token")
-    if mode == "seq-mean-token-mean":
-        return _equal_shares(sequences_E)
-    return np.full(count, 1.0 / max(1, len(np.unique(sequences_E))))
+    weights: np.ndarray = AGGREGATIONS[mode](trajectories_E, sequences_E, scale)
+    return weights
+
+
+def _token_mean(trajectories_E: np.ndarray, sequences_E: np.ndarray | None, scale: float | None) -> np.ndarray:
+    count = len(trajectories_E)
+    return np.full(count, 1.0 / max(1, count))
+
+
+def _sequence_sum(trajectories_E: np.ndarray, sequences_E: np.ndarray, scale: float | None) -> np.ndarray:
+    return np.full(len(trajectories_E), 1.0 / max(1, len(np.unique(sequences_E))))
+
+
+def _sequence_mean(trajectories_E: np.ndarray, sequences_E: np.ndarray, scale: float | None) -> np.ndarray:
+    return _equal_shares(sequences_E)
+
+
+def _sequence_sum_norm(trajectories_E: np.ndarray, sequences_E: np.ndarray | None, scale: float | None) -> np.ndarray:
+    if scale is None:
+        raise ValueError("seq-mean-token-sum-norm needs a scale: the number that the sum is divided by")
+    return np.full(len(trajectories_E), 1.0 / scale)
+
+
+def _trajectory_mean(trajectories_E: np.ndarray, sequences_E: np.ndarray | None, scale: float | None) -> np.ndarray:
+    return _equal_shares(trajectories_E)
 
 
 def _equal_shares(ids_E: np.ndarray) -> np.ndarray:
     """Shares that add up to the same for each id, and to 1 over all."""
     found, index, counts = np.unique(ids_E, return_inverse=True, return_counts=True)
     return 1.0 / (len(found) * counts[index])
+
+
+AGGREGATIONS.update(
+    {
+        "token-mean": _token_mean,
+        "seq-mean-token-sum": _sequence_sum,
+        "seq-mean-token-mean": _sequence_mean,
+        "seq-mean-token-sum-norm": _sequence_sum_norm,
+        "trajectory-mean": _trajectory_mean,
+    }
+)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from recollect.algos.kl import low_var_kl
 from recollect.algos.loss import LIMIT
 from recollect.algos.per_token import ids_beside, rows_of, trained
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 LEVELS = ("token", "sequence")
 
 
-@torch.no_grad()
 def importance_weights(
     learner_logp: Tensor,
     sampler_logp: Tensor,
@@ -30,22 +29,23 @@ def importance_weights(
     if level not in LEVELS:
         raise ValueError(f"rollout_is={level}: known are {', '.join(LEVELS)}")
     chosen = trained(mask, learner_logp)
-    change = torch.where(chosen, learner_logp - sampler_logp, 0.0)
+    change = (learner_logp.detach() - sampler_logp.detach()).where(chosen, 0.0)
     total = change
     if level == "sequence":
         ids = rows_of(change, "sequences") if sequences is None else ids_beside(sequences, change)
-        index = torch.unique(ids, return_inverse=True)[1].flatten()
-        sums = change.new_zeros(index.numel(), dtype=torch.float64).index_add(0, index, change.double().flatten())
+        index = ids.unique(return_inverse=True)[1].flatten()
+        wide = change.double().flatten()
+        sums = wide.new_zeros(index.numel()).index_add(0, index, wide)
         total = sums[index].view(change.shape).to(change.dtype)
     ratio = total.clamp(-LIMIT, LIMIT).exp()
-    weights = torch.where(chosen, ratio.clamp(max=cap), 0.0)
+    weights = ratio.clamp(max=cap).where(chosen, 0.0)
     return weights, _drift(change[chosen], ratio[chosen], cap)
 
 
 def _drift(change: Tensor, ratio: Tensor, cap: float) -> dict[str, float]:
     if not len(change):
         return {"mean_abs": 0.0, "max_ratio": 1.0, "capped": 0.0, "kl": 0.0}
-    zero = torch.zeros_like(change)
+    zero = change.new_zeros(change.shape)
     return {
         "mean_abs": float(change.abs().mean()),
         "max_ratio": float(ratio.max()),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from recollect.registries import KL
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def kl(logp: Tensor, ref: Tensor) -> Tensor:
@@ -26,21 +28,17 @@ def mse(logp: Tensor, ref: Tensor) -> Tensor:
 def low_var_kl(logp: Tensor, ref: Tensor) -> Tensor:
     """k3: e^d − d − 1 with d = ref − logp; unbiased and never negative."""
     d = (ref - logp).clamp(-20, 20)
-    return (torch.expm1(d) - d).clamp(-10, 10)
+    return (d.expm1() - d).clamp(-10, 10)
 
 
 def full(logits: Tensor, ref: Tensor) -> Tensor:
     """Exact, from the whole distributions: [..., vocabulary] of logits or log-probabilities to [...]."""
+    import torch
+
     wide = torch.promote_types(logits.dtype, torch.float32)
     p, q = logits.log_softmax(-1, dtype=wide), ref.log_softmax(-1, dtype=wide)
     weight = p.exp()
-    return (weight * torch.where(weight == 0, 0.0, p - q)).sum(-1)
+    return (weight * (p - q).where(weight != 0, 0.0)).sum(-1)
 
 
-KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "kl": kl,
-    "abs": abs_kl,
-    "mse": mse,
-    "low_var_kl": low_var_kl,
-    "full": full,
-}
+KL.update({"low_var_kl": low_var_kl, "kl": kl, "mse": mse, "abs": abs_kl, "full": full})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recollect.algos.per_token import ids_beside, rows_of, trained
+from recollect.registries import LOSSES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIMIT = 20.0  # of the logarithm of a ratio
 
@@ -42,10 +43,10 @@ def ppo(
 ) -> tuple[Tensor, Tensor]:
     """Clipped surrogate with a dual clip: where the advantage is negative the loss is at most −A · clip_ratio_c."""
     chosen = trained(mask, logp)
-    ratio = torch.where(chosen, logp - old, 0.0).clamp(-LIMIT, LIMIT).exp()
-    gain = torch.where(chosen, advantages, 0.0)
+    ratio = (logp - old).where(chosen, 0.0).clamp(-LIMIT, LIMIT).exp()
+    gain = advantages.where(chosen, 0.0)
     loss, clipped = _clipped(ratio, gain, clip_ratio_low, clip_ratio_high)
-    return torch.where(gain < 0, torch.minimum(loss, -gain * clip_ratio_c), loss), clipped
+    return loss.minimum(-gain * clip_ratio_c).where(gain < 0, loss), clipped
 
 
 def gspo(
@@ -65,10 +66,10 @@ def gspo(
     """
     chosen = trained(mask, logp)
     ids = rows_of(logp, "sequences") if sequences is None else ids_beside(sequences, logp)
-    mean = _sequence_means(torch.where(chosen, logp - old, 0.0).detach(), chosen, ids)
-    own = torch.where(chosen, logp, 0.0)
+    mean = _sequence_means((logp - old).where(chosen, 0.0).detach(), chosen, ids)
+    own = logp.where(chosen, 0.0)
     ratio = (mean + own - own.detach()).clamp(-LIMIT, LIMIT).exp()
-    return _clipped(ratio, torch.where(chosen, advantages, 0.0), clip_ratio_low, clip_ratio_high)
+    return _clipped(ratio, advantages.where(chosen, 0.0), clip_ratio_low, clip_ratio_high)
 
 
 def cispo(
@@ -84,9 +85,9 @@ def cispo(
 ) -> tuple[Tensor, Tensor]:
     """Policy gradient weighed by the clipped ratio: every token keeps a gradient."""
     chosen = trained(mask, logp)
-    ratio = torch.where(chosen, logp - old, 0.0).detach().clamp(-LIMIT, LIMIT).exp()
+    ratio = (logp - old).where(chosen, 0.0).detach().clamp(-LIMIT, LIMIT).exp()
     weight = ratio.clamp(1 - clip_ratio_low, 1 + clip_ratio_high)
-    loss = -weight * torch.where(chosen, advantages, 0.0) * torch.where(chosen, logp, 0.0)
+    loss = -weight * advantages.where(chosen, 0.0) * logp.where(chosen, 0.0)
     return loss, (ratio != weight).to(loss.dtype)
 
 
@@ -103,31 +104,25 @@ def reinforce(
 ) -> tuple[Tensor, Tensor]:
     """Plain policy gradient: −A · logp. The old policy plays no part."""
     chosen = trained(mask, logp)
-    loss = -torch.where(chosen, advantages, 0.0) * torch.where(chosen, logp, 0.0)
-    return loss, torch.zeros_like(loss)
+    loss = -advantages.where(chosen, 0.0) * logp.where(chosen, 0.0)
+    return loss, loss.new_zeros(loss.shape)
 
 
 def _clipped(ratio: Tensor, gain: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     plain = -gain * ratio
     clipped = -gain * ratio.clamp(1 - low, 1 + high)
-    return torch.maximum(plain, clipped), (clipped > plain).to(plain.dtype)
+    return plain.maximum(clipped), (clipped > plain).to(plain.dtype)
 
 
 def _sequence_means(x: Tensor, chosen: Tensor, ids: Tensor) -> Tensor:
     """The mean over its sequence's trained tokens, beside each token; ``x`` is 0 elsewhere."""
-    index = torch.unique(ids, return_inverse=True)[1].flatten()
+    index = ids.unique(return_inverse=True)[1].flatten()
     sums, counts = (
-        torch.zeros(index.numel(), dtype=torch.float64, device=x.device).index_add(0, index, t.double().flatten())
-        for t in (x, chosen)
+        t.new_zeros(index.numel()).index_add(0, index, t) for t in (x.double().flatten(), chosen.double().flatten())
     )
     return (sums / counts.clamp(min=1))[index].view(x.shape).to(x.dtype)
 
 
-LOSSES: dict[str, PolicyLoss] = {
-    "ppo": ppo,
-    "vanilla": ppo,
-    "gspo": gspo,
-    "cispo": cispo,
-    "dr_grpo": ppo,  # what is its own is around it: loss_agg_mode seq-mean-token-sum-norm, advantages without deviation
-    "reinforce": reinforce,
-}
+LOSSES.update({"ppo": ppo, "gspo": gspo, "cispo": cispo})
+LOSSES["dr_grpo"] = ppo  # what is its own is around it: loss_agg_mode seq-mean-token-sum-norm, no division by deviation
+LOSSES.update({"reinforce": reinforce, "vanilla": ppo})

@@ -5,12 +5,12 @@ Rows, padding and observations are gone from it, so that a trajectory of several
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recollect.algos.per_token import beside, ids_beside, trained
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Timeline(NamedTuple):
@@ -35,13 +35,13 @@ def timeline(
 ) -> tuple[Timeline, Tensor]:
     """The time line, and the place of each of its tokens in the flattened input."""
     chosen = trained(mask, rewards)
-    trajectory = torch.unique(ids_beside(trajectories, rewards)[chosen], return_inverse=True)[1]
-    order = torch.argsort(trajectory, stable=True)
+    trajectory = ids_beside(trajectories, rewards)[chosen].unique(return_inverse=True)[1]
+    order = trajectory.argsort(stable=True)
     places, trajectory = chosen.flatten().nonzero()[:, 0][order], trajectory[order]
     numbers = lambda x: None if x is None else beside(x, rewards).double().flatten()[places]
     reward = rewards.double().flatten()[places]
-    found, group = torch.unique(ids_beside(groups, rewards).flatten()[places], return_inverse=True)
-    pairs, member = torch.unique(trajectory * len(found) + group, return_inverse=True)
+    found, group = ids_beside(groups, rewards).flatten()[places].unique(return_inverse=True)
+    pairs, member = (trajectory * len(found) + group).unique(return_inverse=True)
     count = int(trajectory[-1]) + 1 if len(trajectory) else 0
     total = reward.new_zeros(count).index_add(0, trajectory, reward)
     owner, group = pairs // max(len(found), 1), pairs % max(len(found), 1)
@@ -50,11 +50,12 @@ def timeline(
 
 def discounted(x: Tensor, trajectory: Tensor, factor: float) -> Tensor:
     """y_t = x_t + factor · y_{t+1} along each trajectory: sums over 1, 2, 4, … tokens, each made of two before."""
-    longest = int(torch.bincount(trajectory).max()) if len(trajectory) else 0
+    longest = int(trajectory.bincount().max()) if len(trajectory) else 0
     span = 1
     while span < longest:
-        later = torch.where(trajectory[:-span] == trajectory[span:], x[span:], 0.0)
-        x = torch.cat([x[:-span] + factor**span * later, x[-span:]])
+        later = x[span:].where(trajectory[:-span] == trajectory[span:], 0.0)
+        x = x.clone()
+        x[:-span] += factor**span * later
         span *= 2
     return x
 
@@ -64,4 +65,4 @@ def whitened(x: Tensor) -> Tensor:
     count = len(x)
     centred = x - x.sum() / (count + 1e-8)
     variance = centred.square().sum() / (count + 1e-8) * count / max(count - 1, 1)
-    return centred * torch.rsqrt(variance + 1e-8)
+    return centred * (variance + 1e-8).rsqrt()

@@ -13,13 +13,9 @@ from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim, amounts, finite, roles, sandbox_rules
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.config.reward_terms import parse
-from recollect.registries import AGENTS, FAMILIES, REWARDS
+from recollect.registries import AGENTS, AGGREGATIONS, ESTIMATORS, FAMILIES, KL, LOSSES, REWARDS
 from recollect.types import BadInput
 
-ESTIMATORS = (*("gae", "grpo", "rloo", "remax", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "gpg"),)
-LOSS_MODES = ("ppo", "gspo", "cispo", "dr_grpo", "reinforce")
-AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "trajectory-mean")
-KL_TYPES = ("low_var_kl", "kl", "mse", "abs", "full")
 LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
 TOOLS = (
     *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
@@ -155,8 +151,8 @@ def _data(cfg: Config) -> Problems:
     if data.train_max_samples == 0:
         yield "data.train_max_samples=0 leaves nothing to train on; -1 takes all"
     yield from _not_negative(data, "data", "seed")
-    if data.offline_files and cfg.algorithm.adv_estimator == "remax":
-        yield "algorithm.adv_estimator=remax samples greedy baselines; data.offline_files has none: take another"
+    if data.offline_files and ESTIMATORS.knows(estimator := cfg.algorithm.adv_estimator, "needs_greedy"):
+        yield f"algorithm.adv_estimator={estimator} samples greedy baselines; data.offline_files has none: take another"
     if data.min_reward is not None and not (data.train_files or data.offline_files):
         yield f"data.min_reward={data.min_reward} chooses among stored trajectories: name them with data.train_files"
     if data.offline_files and data.train_files:
@@ -206,9 +202,10 @@ def _model(cfg: Config) -> Problems:
 
 def _actor(cfg: Config) -> Problems:
     actor = cfg.actor_rollout_ref.actor
-    yield from _known(f"{POLICY}.policy_loss.loss_mode", actor.policy_loss.loss_mode, [*LOSS_MODES, "vanilla"])
-    yield from _known(f"{POLICY}.loss_agg_mode", actor.loss_agg_mode, AGG_MODES)
-    yield from _known(f"{POLICY}.kl_loss_type", actor.kl_loss_type, KL_TYPES)
+    if ":" not in actor.policy_loss.loss_mode:
+        yield from _known(f"{POLICY}.policy_loss.loss_mode", actor.policy_loss.loss_mode, tuple(LOSSES))
+    yield from _known(f"{POLICY}.loss_agg_mode", actor.loss_agg_mode, tuple(AGGREGATIONS))
+    yield from _known(f"{POLICY}.kl_loss_type", actor.kl_loss_type, tuple(KL))
     yield from _known(f"{POLICY}.dtype", actor.dtype, DTYPES)
     yield from _optim(f"{POLICY}.optim", actor.optim)
     yield from _positive(actor, POLICY, "ppo_epochs ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu grad_clip")
@@ -253,9 +250,10 @@ def _rollout(cfg: Config) -> Problems:
 
 def _algorithm(cfg: Config) -> Problems:
     algorithm, groups, control = cfg.algorithm, cfg.algorithm.filter_groups, cfg.algorithm.kl_ctrl
-    yield from _known("algorithm.adv_estimator", algorithm.adv_estimator, ESTIMATORS)
+    if ":" not in algorithm.adv_estimator:
+        yield from _known("algorithm.adv_estimator", algorithm.adv_estimator, tuple(ESTIMATORS))
     yield from _known("algorithm.group_by", algorithm.group_by, ["task", "role", "question"])
-    yield from _known("algorithm.kl_penalty", algorithm.kl_penalty, KL_TYPES)
+    yield from _known("algorithm.kl_penalty", algorithm.kl_penalty, tuple(KL))
     yield from _known("algorithm.kl_ctrl.type", control.type, ["fixed", "adaptive"])
     yield from _known("algorithm.rollout_is", algorithm.rollout_is or "null", ["token", "sequence", "null"])
     yield from _share("algorithm.gamma", algorithm.gamma)
@@ -273,13 +271,14 @@ def _algorithm(cfg: Config) -> Problems:
 def _critic(cfg: Config) -> Problems:
     critic, model = cfg.critic, cfg.critic.model
     yield from _optim("critic.optim", critic.optim)
-    yield from _known("critic.loss_agg_mode", critic.loss_agg_mode, AGG_MODES)
+    yield from _known("critic.loss_agg_mode", critic.loss_agg_mode, tuple(AGGREGATIONS))
     yield from _positive(critic, "critic", "ppo_epochs ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu")
     yield from _positive(critic, "critic", "cliprange_value grad_clip loss_coef")
     yield from _fsdp("critic.fsdp_config", critic.fsdp_config.fsdp_size)
-    if cfg.algorithm.adv_estimator != "gae":  # a command may describe a critic that its estimator does not ask for
+    if not ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic"):  # a critic may be described without need
         if cfg.trainer.critic_warmup > 0:
-            yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}: only algorithm.adv_estimator=gae has a critic"
+            able = " or ".join(ESTIMATORS.those("needs_critic"))
+            yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}: only algorithm.adv_estimator={able} has a critic"
         return
     yield from _batches(cfg, "critic", critic.ppo_mini_batch_size)
     if model.share_actor and model.path not in ("", cfg.actor_rollout_ref.model.path):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import Config
-from recollect.registries import AGENTS
-
-COMPARING = ("grpo", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg")  # estimators that compare attempts at a task
+from recollect.registries import AGENTS, ESTIMATORS
 
 
 def notes(cfg: Config) -> Iterator[str]:
@@ -26,11 +24,12 @@ def notes(cfg: Config) -> Iterator[str]:
     within = (
         AGENTS.knows(cfg.agent.agent_type, "many_questions") and algorithm.group_by != "question"
     )  # questions of a task are compared too
-    if n == 1 and algorithm.adv_estimator in COMPARING and not within and not cfg.data.offline_files:
+    *others, last = [name for name in reversed(list(ESTIMATORS)) if not ESTIMATORS[name].compares]
+    if n == 1 and ESTIMATORS.knows(algorithm.adv_estimator, "compares") and not within and not cfg.data.offline_files:
         yield (
             f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={algorithm.adv_estimator} compares attempts at a "
-            "task, and there is one; nothing is learnt from rewards. Set n to 2 or more, or take reinforce_plus_plus, "
-            "remax or gae"
+            f"task, and there is one; nothing is learnt from rewards. Set n to 2 or more, or take {', '.join(others)} "
+            f"or {last}"
         )
     if "google_search" in cfg.agent.tools and not (cfg.search.endpoint or cfg.search.corpus):
         yield (

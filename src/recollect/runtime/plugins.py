@@ -44,9 +44,20 @@ def _from_module(name: str, key: str) -> Any:
         raise BadInput(f"{key}: module {name} cannot be imported: {_why(error)}") from None
 
 
+_LOADED: dict[tuple[Path, int, int], Any] = {}  # (file, its time, its size) → the module that it is
+
+
 def _from_file(path: Path, key: str) -> Any:
     if not path.is_file():
         raise BadInput(f"{key}: no file {path}")
+    path, about = path.absolute(), path.stat()
+    known = path, about.st_mtime_ns, about.st_size
+    if known not in _LOADED:
+        _LOADED[known] = _executed(path, key)
+    return _LOADED[known]
+
+
+def _executed(path: Path, key: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"recollect_user_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

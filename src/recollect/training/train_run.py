@@ -9,6 +9,7 @@ from typing import Any
 
 from recollect.agents.progress import shown
 from recollect.agents.rollout import Collector
+from recollect.algos.chosen import check_algorithm, chosen_estimator
 from recollect.config import Config
 from recollect.config.roles import who_plays
 from recollect.eval.accuracy import accuracy
@@ -57,6 +58,7 @@ class Fit:
     def _make(self) -> None:
         """Everything that the run works with; what cannot work is refused before anything is written."""
         cfg, console = self.cfg, self.console
+        check_algorithm(cfg)
         pin_models(cfg, console.say)
         for line in who_plays(cfg):
             console.say(line)
@@ -99,7 +101,8 @@ class Fit:
         cfg, console = self.cfg, self.console
         collector = Collector(cfg, self.cast.bindings)  # finds agent and reward before anything is written
         collector.warn = console.warn
-        self.critic = self._build_critic(parts.learner) if cfg.algorithm.adv_estimator == "gae" else None
+        needed = chosen_estimator(cfg.algorithm.adv_estimator).needs_critic
+        self.critic = self._build_critic(parts.learner) if needed else None
         self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
         self.run.open(cfg, console.say)
         self.parts, self.collector = parts, collector

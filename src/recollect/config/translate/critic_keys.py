@@ -7,12 +7,13 @@ from typing import Any
 
 from recollect.config.translate.key_answer import Alias, Answer, Given, Refused, Same
 from recollect.config.translate.policy_keys import CUT, DTYPES, GPUS, SPARING, both, fsdp, model, optim
+from recollect.registries import ESTIMATORS
 
 TYPE = Refused("the critic computes in the actor's type: actor.dtype", fine=tuple(DTYPES.values()))
 
 
 def _as_the_estimator(key: str, value: Any, given: Given) -> bool:
-    return bool(value) == (given.get("algorithm.adv_estimator") == "gae")
+    return bool(value) == ESTIMATORS.knows(str(given.get("algorithm.adv_estimator", "")), "needs_critic")
 
 
 ANSWERS: Mapping[str, Answer] = {

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.algos.advantage import ADVANTAGES
+from recollect.algos.chosen import chosen_estimator
 from recollect.algos.control import KLControl
 from recollect.algos.kl import KL
 from recollect.config import Algorithm
@@ -91,7 +91,7 @@ def estimate(
         baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
     values = None if notes.values is None else notes.values.double().cpu()
-    advantages, returns = ADVANTAGES[cfg.adv_estimator](
+    advantages, returns = chosen_estimator(cfg.adv_estimator).function(
         rewards,
         values,
         torch.ones(batch.entries, dtype=torch.float64),

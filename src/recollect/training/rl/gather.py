@@ -11,6 +11,7 @@ import numpy as np
 from recollect.agents.rollout import Collector, failures, first_failure
 from recollect.config import Config
 from recollect.config.aliases import sampling_seed
+from recollect.registries import ESTIMATORS
 from recollect.sources.task_stream import TaskStream
 from recollect.training.rl.estimate import earned
 from recollect.types import BadInput, Group, Sampling, Score, Task
@@ -26,7 +27,7 @@ class Gathered:
 
     groups: list[Group] = field(default_factory=list)  # those to train on
     sampled: list[Group] = field(default_factory=list)  # all, those without signal included
-    greedy: list[Score] | None = None  # remax: the score of each group's greedy rollout
+    greedy: list[Score] | None = None  # where the estimator reads it: the score of each group's greedy rollout
     batches: int = 0  # batches of tasks that were taken
 
 
@@ -49,11 +50,11 @@ class Gatherer:
         """The groups of a step. ``position`` counts the batches of tasks that earlier steps took."""
         made, wanted, choose = Gathered(), self.cfg.data.train_batch_size, self.cfg.algorithm.filter_groups
         greedy: list[Score] = []
-        remax = self.cfg.algorithm.adv_estimator == "remax"
+        greedily = ESTIMATORS.knows(self.cfg.algorithm.adv_estimator, "needs_greedy")
         while True:
             tasks = self.stream.take(position + made.batches)
             key = f"step-{step}" + (f"/{made.batches}" if made.batches else "")
-            groups, baselines = asyncio.run(self._sample(tasks, key, remax))
+            groups, baselines = asyncio.run(self._sample(tasks, key, greedily))
             self._stop_if_broken(groups, step)
             made.batches += 1
             made.sampled += groups
@@ -66,13 +67,13 @@ class Gatherer:
             if len(made.groups) >= wanted or not choose.enable or made.batches >= choose.max_num_gen_batches:
                 break
         made.groups = made.groups[:wanted]
-        made.greedy = greedy[:wanted] if remax else None
+        made.greedy = greedy[:wanted] if greedily else None
         return made
 
-    async def _sample(self, tasks: list[Task], key: str, remax: bool) -> tuple[list[Group], list[Score]]:
+    async def _sample(self, tasks: list[Task], key: str, greedily: bool) -> tuple[list[Group], list[Score]]:
         n = self.cfg.actor_rollout_ref.rollout.n
         sampled = self.collector.collect(tasks, n, self.sampling, key)
-        if not remax:
+        if not greedily:
             return await sampled, [Score(0.0)] * len(tasks)
         once = self.collector.collect(tasks, 1, replace(self.sampling, temperature=0.0), f"{key}/greedy")
         groups, greedy = await asyncio.gather(sampled, once)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from recollect.algos.aggregation import token_weights
+from recollect.algos.chosen import chosen_loss
 from recollect.algos.importance import importance_weights
 from recollect.algos.kl import KL
-from recollect.algos.loss import LOSSES
 from recollect.config import Actor, Config
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
@@ -124,7 +124,7 @@ def _loss(
     actor, algorithm, e = cfg.actor_rollout_ref.actor, cfg.algorithm, packed.entry
     weight, sampler, sequence = terms.weight[e], terms.sampler[e], terms.sequence[e]
     old, mask = logp.detach() if terms.old is None else terms.old[e], torch.ones_like(logp)
-    loss = LOSSES[actor.policy_loss.loss_mode]
+    loss = chosen_loss(actor.policy_loss.loss_mode)
     policy, clipped = loss(logp, old, terms.advantage[e], mask, sequences=sequence, **clip_options(actor))
     if algorithm.rollout_is is not None:
         cap = algorithm.rollout_is_threshold

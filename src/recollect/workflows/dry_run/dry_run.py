@@ -16,6 +16,7 @@ import torch
 
 from recollect.agents.find import find_agent
 from recollect.agents.window import check_window
+from recollect.algos.chosen import check_algorithm
 from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.config import Config
 from recollect.config.reward_terms import parse
@@ -80,8 +81,9 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
 
 
 def _names(cfg: Config) -> None:
-    """Agent, parser and tools by name, as a run would find them."""
+    """Agent, parser, tools, estimator and loss by name, as a run would find them."""
     agent = cfg.agent
+    check_algorithm(cfg)
     find_agent(agent.agent_type)
     if agent.tool_parser is not None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")

@@ -19,7 +19,7 @@ from recollect.data.questions import given_chunks, questions_of
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
-from recollect.registries import AGENTS
+from recollect.registries import AGENTS, ESTIMATORS
 from recollect.types import Message, Task
 
 LOOKED_AT = 16  # tasks whose tokens are counted
@@ -162,7 +162,7 @@ def memory(cfg: Config, made: Tokens) -> list[Need]:
     if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
         frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
         needs.append(Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half else FLOAT)))
-    if cfg.algorithm.adv_estimator == "gae":
+    if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic"):
         needs.append(_critic(cfg, device))
     return needs
 
