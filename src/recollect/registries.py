@@ -1,4 +1,4 @@
-"""What settings can name: agents, estimators, losses, domains, rewards and so on.
+"""What settings can name: agents, estimators, losses, trackers, tools, domains, rewards.
 
 A registry knows the module that fills it, and imports it when somebody first looks. So a folder that stands low can
 check a name, or read a spec, without importing what stands above it. Nowhere else is a folder named by a string.
@@ -117,11 +117,23 @@ class EstimatorSpec:
     compares: bool = False  # it compares attempts at a task: from one alone nothing is learnt
 
 
+@dataclass(frozen=True)
+class TrackerSpec:
+    """A tracker of metrics, and what it needs to be installed."""
+
+    name: str
+    make: Callable[..., Any]  # a class of trackers, or a function of (step, row) that is called for each row
+    packages: tuple[str, ...] = ()
+    extra: str = ""  # the extra of recollect that brings them
+
+
 AGENTS: Specs[AgentSpec] = Specs("recollect.agents.loops", "__agent__")
 ESTIMATORS: Specs[EstimatorSpec] = Specs("recollect.algos.advantage", "__estimator__")
 LOSSES: Registry[Callable[..., Any]] = Registry("recollect.algos.loss")
 KL: Registry[Callable[..., Any]] = Registry("recollect.algos.kl")
 AGGREGATIONS: Registry[Callable[..., Any]] = Registry("recollect.algos.aggregation")
+TRACKERS: Specs[TrackerSpec] = Specs("recollect.runs.trackers", "__tracker__")
+TOOLS: Registry[Any] = Registry("recollect.tools")
 DOMAINS: Registry[Domain] = Registry("recollect.domains.registry")
 FAMILIES: Registry[Family] = Registry("recollect.domains.families")
 REWARDS: Registry[Callable[..., Any]] = Registry("recollect.rewards")
@@ -135,6 +147,11 @@ def agent(name: str | None = None, **facts: Any) -> Callable[[F], F]:
 def estimator(name: str | None = None, **facts: Any) -> Callable[[F], F]:
     """Say what is known about an estimator: ``@estimator(compares=True)``."""
     return _decorator(ESTIMATORS, EstimatorSpec, name, facts)
+
+
+def tracker(name: str | None = None, **facts: Any) -> Callable[[F], F]:
+    """Say what a tracker needs: ``@tracker(packages=("mlflow",), extra="mlflow")``."""
+    return _decorator(TRACKERS, TrackerSpec, name, facts)
 
 
 def _decorator(registry: Specs[T], kind: Callable[..., T], name: str | None, facts: dict[str, Any]) -> Callable[[F], F]:

@@ -15,7 +15,9 @@ import pytest
 
 from recollect.config import Config
 from recollect.runs.directory import Run
-from recollect.runs.trackers import TRACKERS, follow, trackers_of, worker
+from recollect.registries import TRACKERS
+from recollect.runs.trackers import follow, worker
+from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.worker import feed, label, numbers, scrub
 from recollect.runtime.console import Console
 from recollect.types import BadInput

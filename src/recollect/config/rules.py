@@ -13,14 +13,10 @@ from recollect.chat import TEMPLATES, TOOL_PARSERS
 from recollect.config import Config, Optim, amounts, finite, roles, sandbox_rules
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
 from recollect.config.reward_terms import parse
-from recollect.registries import AGENTS, AGGREGATIONS, ESTIMATORS, FAMILIES, KL, LOSSES, REWARDS
+from recollect.config.schema.trainer import OWN_LOGGERS
+from recollect.registries import AGENTS, AGGREGATIONS, ESTIMATORS, FAMILIES, KL, LOSSES, REWARDS, TOOLS, TRACKERS
 from recollect.types import BadInput
 
-LOGGERS = ("console", "jsonl", "tensorboard", "wandb", "swanlab", "mlflow", "trackio")
-TOOLS = (
-    *("calculator", "google_search", "search", "answer", "python_executor", "code_interpreter", "load_context"),
-    *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
-)
 ENGINES = ("engine", "vllm", "sglang", "trtllm", "hf")  # names of samplers; the first is the one there is
 DTYPES = ("auto", "float32", "bfloat16")
 
@@ -54,10 +50,10 @@ def _agent(cfg: Config) -> Problems:
     if spec is not None and spec.uses_tools and not spec.reads_document:
         for tool in agent.tools:
             if ":" not in tool:
-                yield from _known("agent.tools", tool, TOOLS, "or module:function, or file.py:function")
+                yield from _known("agent.tools", tool, tuple(TOOLS), "or module:function, or file.py:function")
         wanted = spec.calls
         if not agent.tools and spec.needs_tools:
-            yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{(*wanted, TOOLS[0])[0]}]"
+            yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{[*wanted, *TOOLS][0]}]"
         elif wanted and agent.tool_parser is None and not any(":" in t or t in wanted for t in agent.tools):
             yield f"agent.agent_type={agent.agent_type} calls {' or '.join(wanted)}; put one of them into agent.tools"
     if agent.tool_parser is not None and ":" not in agent.tool_parser:
@@ -313,7 +309,8 @@ def _evaluation(cfg: Config) -> Problems:
 def _trainer(cfg: Config) -> Problems:
     trainer = cfg.trainer
     for name in trainer.logger:
-        yield from _known("trainer.logger", name, LOGGERS)
+        if ":" not in name:
+            yield from _known("trainer.logger", name, (*OWN_LOGGERS, *TRACKERS))
     yield from _known("trainer.device", trainer.device, ["auto", "cpu", "cuda"])
     yield from _known("trainer.resume_mode", trainer.resume_mode, ["auto", "disable", "resume_path"])
     if trainer.resume_mode == "resume_path" and not trainer.resume_from_path:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
+from recollect.config import Config
 from recollect.tools.agentfly import translated
 from recollect.tools.signature import Signature, read_signature
 from recollect.types import ToolResult
@@ -19,6 +20,17 @@ MAX_LENGTH = 8000
 def stop(text: str, reward: float | None = None) -> ToolResult:
     """A result that ends the episode."""
     return ToolResult(text, stop=True, reward=reward)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A tool that is made from the settings of a run."""
+
+    make: Callable[..., Any]  # from the Config to a tool or a plain function
+
+    def __call__(self, cfg: Config) -> Any:
+        """The tool of a run with these settings."""
+        return self.make(cfg)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.config import Config
+from recollect.registries import TOOLS
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
@@ -22,7 +23,7 @@ from recollect.tools.mcp import Server
 from recollect.tools.memory.workspace import Desk
 from recollect.tools.observe import as_result, cut
 from recollect.tools.signature import BadArguments
-from recollect.tools.tool import Tool, tool
+from recollect.tools.tool import Maker, Tool, tool
 from recollect.types import BadInput, Task, ToolCall, ToolOutcome, ToolResult, Trajectory
 
 MAX_MESSAGE = 1000
@@ -61,15 +62,13 @@ class Toolbox:
             raise
 
     def _resolve(self, given: str | Tool | Callable[..., Any], key: str) -> list[Tool]:
-        from recollect.tools import MAKERS, TOOLS
-
         if isinstance(given, Tool):
             return [given]
         if isinstance(given, str) and given.startswith("mcp:"):
             self._servers.append(Server(given, key))
             return self._servers[-1].tools
-        found = find(given, {**TOOLS, **MAKERS}, key) if isinstance(given, str) else given
-        if isinstance(given, str) and given in MAKERS:
+        found = find(given, TOOLS, key) if isinstance(given, str) else given
+        if isinstance(found, Maker):
             found = found(self.cfg)
         try:
             return [found if isinstance(found, Tool) else tool(found)]

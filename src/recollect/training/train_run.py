@@ -19,7 +19,7 @@ from recollect.models.checkpoints import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import Run
-from recollect.runs.trackers import trackers_of
+from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console, sparkline
 from recollect.samplers.bindings import Casting, weights_hash

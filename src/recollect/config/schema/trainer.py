@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from recollect.config.schema.policy import Optim
 
+OWN_LOGGERS = ("console", "jsonl")  # a line per step in the terminal; metrics.jsonl, which is always written
+
 
 @dataclass
 class SFT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.runtime.console import Console
 from recollect.runs.directory import Run
-from recollect.runs.trackers import trackers_of
+from recollect.runs.trackers.chosen_trackers import trackers_of
 
 CLOSING = 30.0  # seconds in which all trackers must be done after the run
 
@@ -33,7 +34,8 @@ def tracking(cfg: Config, run: Run, console: Console, rows: Path | None = None) 
         "config": asdict(cfg),
     }
     folder = run.path / "trackers"
-    made = [Process(name, {**job, "folder": str(folder / name)}, console) for name in trackers_of(cfg.trainer.logger)]
+    named = [(name, folder / re.sub(r"[^\w.-]", "_", name)) for name in trackers_of(cfg.trainer.logger)]
+    made = [Process(name, {**job, "folder": str(place)}, console) for name, place in named]
     seconds = CLOSING
     try:
         yield

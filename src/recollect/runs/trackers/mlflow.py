@@ -7,12 +7,14 @@ import re
 import time
 from collections.abc import Mapping
 
+from recollect.registries import tracker
 from recollect.runs.trackers.tracker import About, flat
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 MOST = 100  # parameters or metrics in one request
 
 
+@tracker("mlflow", packages=("mlflow", "sqlalchemy", "alembic"), extra="mlflow")
 class Mlflow:
     """One MLflow run whose id is kept. Characters that MLflow does not allow in names become ``_``."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from recollect.registries import tracker
 from recollect.runs.trackers.tracker import About
 
 
+@tracker("swanlab", packages=("swanlab",), extra="swanlab")
 class Swanlab:
     """One experiment; nothing but metrics and configuration is collected."""
 

@@ -6,11 +6,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from recollect.registries import tracker
 from recollect.runs.trackers.tracker import About
 
 LOGS = "logs"  # a link in the run directory, where users of other trainers look
 
 
+@tracker("tensorboard", packages=("tensorboard",), extra="tensorboard")
 class Tensorboard:
     """Scalars in ``trackers/tensorboard``, which ``logs`` in the run directory is a link to."""
 

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from recollect.registries import tracker
 from recollect.runs.trackers.tracker import About
 
 
+@tracker("trackio", packages=("trackio",), extra="trackio")
 class Trackio:
     """One Trackio run, found again by its name."""
 

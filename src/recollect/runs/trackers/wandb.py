@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from recollect.registries import tracker
 from recollect.runs.trackers.tracker import About
 
 
+@tracker("wandb", packages=("wandb",), extra="wandb")
 class Wandb:
     """One run whose id is kept, so that a resumed run goes on in it."""
 

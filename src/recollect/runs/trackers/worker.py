@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.runtime.secrets import redacted
-from recollect.runs.trackers import TRACKERS
+from recollect.runs.trackers.chosen_trackers import make_tracker
 from recollect.runs.trackers.tracker import About, Tracker
 
 POLL = 0.5  # seconds between looks at the file
@@ -100,11 +100,12 @@ def main() -> None:
         os.dup2(quiet, 2)
     name, folder = job["tracker"], Path(job["folder"])
     about = About(folder, job["project"], job["experiment"], job["config"])
-    tracker, over = TRACKERS[name](), threading.Event()
+    over = threading.Event()
     threading.Thread(target=_wait_for_the_end, args=(over,), daemon=True).start()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = _lock(folder / "lock")
+        tracker = make_tracker(name)
         said = tracker.open(about)
         if said:
             print(json.dumps({"say": said}), file=says, flush=True)

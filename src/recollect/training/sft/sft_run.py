@@ -19,7 +19,7 @@ from recollect.models.export import write_model
 from recollect.models.load import context_window
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import Run
-from recollect.runs.trackers import trackers_of
+from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import held_out

@@ -21,7 +21,6 @@ from recollect.chat import TOOL_PARSERS, Renderer
 from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
-from recollect.config.rules import TOOLS
 from recollect.config.startup_notes import notes
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
@@ -29,11 +28,12 @@ from recollect.models.device import pick_device
 from recollect.models.load import context_window, load_config, load_tokenizer, model_path
 from recollect.models.tiny import SCRATCH
 from recollect.policies.endpoint import Endpoint
-from recollect.registries import AGENTS
+from recollect.registries import AGENTS, TOOLS
 from recollect.retrieval.corpus import FAMILIES, files_of
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import Run
+from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
 from recollect.sandbox.box import open_box
@@ -81,9 +81,10 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
 
 
 def _names(cfg: Config) -> None:
-    """Agent, parser, tools, estimator and loss by name, as a run would find them."""
+    """Agent, parser, tools, estimator, loss and trackers by name, as a run would find them."""
     agent = cfg.agent
     check_algorithm(cfg)
+    trackers_of(cfg.trainer.logger)
     find_agent(agent.agent_type)
     if agent.tool_parser is not None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")

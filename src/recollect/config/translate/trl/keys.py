@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.config.translate.trl.values import count, flag, mapping, number, one_of, text, texts, whole
+from recollect.registries import TRACKERS
 
 Values = Mapping[str, Any]
 Settings = dict[str, Any]
 MODEL, ACTOR, ENGINE = (f"actor_rollout_ref.{part}" for part in ("model", "actor", "rollout"))
-TRACKERS = ("tensorboard", "wandb", "swanlab", "mlflow", "trackio")
 
 
 @dataclass(frozen=True)
