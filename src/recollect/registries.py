@@ -16,8 +16,13 @@ from recollect.runtime.plugins import find
 from recollect.types import BadInput
 
 if TYPE_CHECKING:
+    from recollect.chat import Renderer
+    from recollect.config import Config
     from recollect.domains.domain import Domain
     from recollect.domains.families import Family
+    from recollect.types import Task
+
+    Tokens = tuple[int, int, int, int]  # turns, prompt, response, the longest turn
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,8 +79,8 @@ class Specs(Registry[T]):
 
     def of(self, name: str) -> T | None:
         """The spec behind a name; None where there is none, or the user's own function says nothing about itself."""
-        if ":" not in name:
-            return self.get(name)
+        if ":" not in str(name):
+            return self[name] if name in self else None
         try:
             return getattr(find(name, {}, ""), self.mark, None)
         except BadInput:
@@ -104,6 +109,15 @@ class AgentSpec:
     uses_tools: bool = False  # it takes agent.tools
     needs_tools: bool = False  # it cannot work without any
     calls: tuple[str, ...] = ()  # tools by name, of which its syntax needs one
+    by_source: bool = False  # its tools are those of the domain that the task's source names
+    runs_programs: bool = False  # it runs what the model writes, in the sandbox
+    baseline: bool = False  # `recollect eval --baseline` takes it
+    notes_sections: bool = False  # it notes its memory after each section that it reads
+    section_limit: Callable[[Config], tuple[str, int]] | None = None  # key and tokens of the longest section it reads
+    longest_completion: Callable[[Config], int] | None = None  # default data.max_response_length
+    tokens: Callable[[Config, Task, Renderer], Tokens] | None = None  # of one trajectory; default a conversation's
+    window_problem: Callable[[Config, Renderer, int, str, str], str] | None = None  # see agents/window.py
+    embeds: Callable[[Config], str] | None = None  # the setting for which it needs an embedding model; empty: none
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.domains.registry import tools_of
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
+from recollect.registries import AGENTS
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.scoring import as_score, call, score_groups
@@ -69,7 +70,7 @@ class Collector:
 
     def _toolbox(self, task: Task) -> Toolbox | None:
         """The tools of a task."""
-        if self.cfg.agent.agent_type != "domain" or self.toolbox is not None:
+        if not AGENTS.knows(self.cfg.agent.agent_type, "by_source") or self.toolbox is not None:
             return self.toolbox
         return self.toolbox_of(task.source)
 

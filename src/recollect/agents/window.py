@@ -1,45 +1,38 @@
-"""Whether an agent's prompts and completions fit the model's window, known before anything is sampled."""
+"""What an agent takes of the model's window, known before anything is sampled."""
 
 from __future__ import annotations
 
-from recollect.agents.first_prompt import cut_text, too_many, window_problem
-from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
-from recollect.agents.memory.window import memory_problem
+from recollect.agents.first_prompt import first_messages, window_problem
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.registries import AGENTS
-from recollect.types import BadInput, Message
+from recollect.types import BadInput, Task
 
 
 def check_window(cfg: Config, renderer: Renderer, window: int, longest_question: str, role: str = "") -> None:
     """Refuse limits that cannot fit the model's window, with the numbers; of one role, or of all."""
-    if AGENTS.knows(cfg.agent.agent_type, "asks_first") and (
-        problem := window_problem(cfg, renderer, window, longest_question)
-    ):
-        raise BadInput(problem)
-    if cfg.agent.agent_type == "tool_memory" and (problem := memory_problem(cfg, renderer, window, longest_question)):
-        raise BadInput(problem)
-    if cfg.agent.agent_type != "recurrent":
+    spec = AGENTS.of(cfg.agent.agent_type)
+    if spec is None:
         return
-    limits = cfg.recurrent.memory.config
-    key, memory = "recurrent.memory.config", limits.max_memorization_length
-    if len(renderer.encode(longest_question)) > limits.max_prompt_length:
-        if cfg.data.truncation == "error":
-            raise BadInput(too_many(longest_question, renderer, limits.max_prompt_length))
-        longest_question = cut_text(longest_question, renderer, limits.max_prompt_length, cfg.data.truncation)
-    text = update_prompt(limits.style, limits.layout, longest_question, "", "")
-    frame = len(renderer.prompt([Message("user", text)]))
-    need = frame + limits.chunk_size + 2 * memory
-    if need > window and role != "qa":
-        raise BadInput(
-            f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
-            f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
-            f"lower {key}.chunk_size or max_memorization_length"
-        )
-    frame = len(renderer.prompt([Message("user", answer_prompt(limits.style, longest_question, ""))]))
-    need = frame + memory + limits.max_final_response_length
-    if need > window and role != "memory":
-        raise BadInput(
-            f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
-            f"memory {memory} + answer {limits.max_final_response_length} = {need}"
-        )
+    problem = window_problem(cfg, renderer, window, longest_question) if spec.asks_first else ""
+    if not problem and spec.window_problem is not None:
+        problem = spec.window_problem(cfg, renderer, window, longest_question, role)
+    if problem:
+        raise BadInput(problem)
+
+
+def longest_completion(cfg: Config) -> int:
+    """Tokens that a completion may have at most."""
+    spec = AGENTS.of(cfg.agent.agent_type)
+    return spec.longest_completion(cfg) if spec and spec.longest_completion else cfg.data.max_response_length
+
+
+def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    """Turns, prompt tokens, response tokens and the longest turn of one trajectory, at most."""
+    spec = AGENTS.of(cfg.agent.agent_type)
+    if spec and spec.tokens:
+        return spec.tokens(cfg, task, renderer)
+    turns = cfg.agent.max_turns if spec and spec.uses_tools and not spec.reads_document else 1
+    first = min(len(renderer.prompt(first_messages(task, cfg))), cfg.data.max_prompt_length)
+    said = cfg.data.max_response_length
+    return turns, turns * first + said * turns * (turns - 1) // 2, turns * said, first + turns * said

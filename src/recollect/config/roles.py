@@ -57,9 +57,9 @@ def bindings(cfg: Config) -> dict[str, Bound]:
 
 
 def roles_of(cfg: Config) -> tuple[str, ...] | None:
-    """The roles of the configured agent; None when it is one of the user's own, which may have any."""
-    kind = cfg.agent.agent_type
-    return AGENTS[kind].roles if kind in AGENTS else None
+    """The roles of the configured agent; None when it is one of the user's own that does not name them."""
+    spec = AGENTS.of(cfg.agent.agent_type)
+    return spec.roles if spec else None
 
 
 def who_plays(cfg: Config) -> list[str]:

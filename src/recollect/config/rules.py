@@ -41,7 +41,7 @@ def _agent(cfg: Config) -> Problems:
     yield from _known("agent.backend", agent.backend, ["async_verl"], "the engine of this process generates")
     if agent.template is not None:
         yield from _known("agent.template", agent.template, list(TEMPLATES), "without it the tokenizer's own is used")
-    spec = AGENTS.get(agent.agent_type)
+    spec = AGENTS.of(agent.agent_type)
     if agent.tools and spec is not None and not spec.uses_tools:
         yield (
             f"agent.tools={list(agent.tools)}: the agent {agent.agent_type} uses no tools; those that do: "
@@ -164,7 +164,7 @@ def _ledger(cfg: Config) -> Problems:
     for name in ("hard", "early"):
         yield from _share(f"data.ledger.{name}", getattr(ledger, name))
     kind, files = cfg.agent.agent_type, cfg.data.train_files or cfg.data.val_files
-    if cfg.data.made_up == "ledger" and not files and kind in AGENTS and not AGENTS[kind].many_questions:
+    if cfg.data.made_up == "ledger" and not files and (spec := AGENTS.of(kind)) and not spec.many_questions:
         able = ", ".join(AGENTS.those("many_questions"))
         yield f"data.made_up=ledger has several questions, and the agent {kind} answers one; use {able}"
     if ledger.accounts < 2:

@@ -7,6 +7,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.data.questions import given_chunks
+from recollect.registries import AGENTS
 from recollect.types import BadInput, Task
 
 SECTIONS = "raw_chunks"  # the column of the two-stage system's rows that holds them
@@ -41,9 +42,8 @@ def checked_texts(context: Any, where: str) -> list[str] | None:
 
 def section_limit(cfg: Config) -> tuple[str, int] | None:
     """The key and value of the longest section that the agent reads at once; None for one without sections."""
-    if cfg.agent.agent_type == "recurrent":
-        return "recurrent.memory.config.chunk_size", cfg.recurrent.memory.config.chunk_size
-    return ("memory.chunk_size", cfg.memory.chunk_size) if cfg.agent.agent_type == "tool_memory" else None
+    spec = AGENTS.of(cfg.agent.agent_type)
+    return spec.section_limit(cfg) if spec and spec.section_limit else None
 
 
 def recut(tasks: Sequence[Task], cfg: Config, count: Callable[[], Callable[[str], int]]) -> str:

@@ -84,5 +84,6 @@ class Domain:
     prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
     ask: Callable[[Task], str] = as_asked  # the first message
     missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing
+    runs_programs: bool = False  # its tools run what the model writes
     roles: tuple[str, ...] = ("agent",)  # who speaks; the agent first
     provision: Provision | None = None  # None: a question alone is enough, or has to bring what it is about

@@ -10,7 +10,7 @@ from recollect.domains.mhqa import MHQA
 from recollect.domains.swe import SWE
 from recollect.domains.tau import TAU
 from recollect.domains.video import VIDEO
-from recollect.registries import DOMAINS
+from recollect.registries import AGENTS, DOMAINS
 from recollect.tools.tool import Tool
 from recollect.types import BadInput, Task, Trajectory
 
@@ -22,10 +22,11 @@ def tools_of(cfg: Config, source: str = "") -> list[str | Tool]:
     """The tools of a run: those that it names, or those of its domain, which the agent `domain` takes from the task."""
     if cfg.agent.tools:
         return list(cfg.agent.tools)
-    name = source if cfg.agent.agent_type == "domain" else cfg.agent.agent_type
-    domain = DOMAINS.get(name)
-    if cfg.agent.agent_type == "domain" and source and domain is None:
-        raise BadInput(f"agent.agent_type=domain: a task of the source {source}; known are {', '.join(DOMAINS)}")
+    agent = cfg.agent.agent_type
+    by_source = AGENTS.knows(agent, "by_source")
+    domain = DOMAINS.get(source if by_source else agent)
+    if by_source and source and domain is None:
+        raise BadInput(f"agent.agent_type={agent}: a task of the source {source}; known are {', '.join(DOMAINS)}")
     return domain.tools(cfg) if domain else []
 
 

@@ -165,4 +165,6 @@ def asked(task: Task) -> str:
 
 
 OWN = Provision("an empty folder", with_empty_folder)
-SWE = Domain("swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing, provision=OWN)
+SWE = Domain(
+    "swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing, provision=OWN, runs_programs=True
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from recollect.config import Config
+from recollect.registries import AGENTS
 from recollect.retrieval.dense import Embedder, find_embedder
 from recollect.retrieval.embedding_service import Service, ServiceError
 from recollect.types import BadInput
@@ -14,11 +15,9 @@ SEARCHING = ("search", "google_search")  # tools that look in search.corpus
 
 def asked_by(cfg: Config) -> str:
     """The setting that asks for an embedding model; empty where none does."""
-    kind, search = cfg.agent.agent_type, cfg.search
-    if kind == "tool_memory" and "embedding" in cfg.memory.search:
-        return f"memory.search=[{','.join(cfg.memory.search)}]"
-    if kind == "rag" and cfg.rag.method != "bm25":
-        return f"rag.method={cfg.rag.method}"
+    spec, search = AGENTS.of(cfg.agent.agent_type), cfg.search
+    if spec and spec.embeds and (key := spec.embeds(cfg)):
+        return key
     if set(SEARCHING) & set(cfg.agent.tools) and search.corpus and search.method != "bm25":
         return f"search.method={search.method}"
     return ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from recollect.config import Config
+from recollect.sandbox.sandbox_session import Session
 from recollect.tools.agentfly import translated
 from recollect.tools.signature import Signature, read_signature
 from recollect.types import ToolResult
@@ -27,6 +28,8 @@ class Maker:
     """A tool that is made from the settings of a run."""
 
     make: Callable[..., Any]  # from the Config to a tool or a plain function
+
+    sandboxed = False
 
     def __call__(self, cfg: Config) -> Any:
         """The tool of a run with these settings."""
@@ -50,6 +53,11 @@ class Tool:
     def stateful(self) -> bool:
         """True when calls go to an instance."""
         return inspect.isclass(self.run)
+
+    @property
+    def sandboxed(self) -> bool:
+        """True when it is given a session of the sandbox, in which what the model writes runs."""
+        return Session in self.signature.given.values()
 
     @property
     def description(self) -> str:

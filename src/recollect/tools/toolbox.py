@@ -55,7 +55,7 @@ class Toolbox:
             self.sharing = Slots(1)
             self.sandbox = Pool(self.cfg.sandbox)
             shared.configure(self.cfg.sandbox)
-            if any(Session in t.signature.given.values() for t in self.tools.values()):
+            if any(t.sandboxed for t in self.tools.values()):
                 self.sandbox.start()
         except BaseException:
             self._close_servers()

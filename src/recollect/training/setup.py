@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from recollect.agents.session import Binding
-from recollect.agents.window import check_window
+from recollect.agents.window import check_window, longest_completion
 from recollect.chat import Renderer
 from recollect.config import Config, CriticModel, Model, Optim
 from recollect.config import Critic as CriticConfig
@@ -63,14 +63,6 @@ class Parts:
     def roles(self) -> dict[str, Binding]:
         """Every role played by the trained policy."""
         return {"*": self.trained}
-
-
-def longest_completion(cfg: Config) -> int:
-    """Tokens that a completion may have at most."""
-    memory = cfg.recurrent.memory.config
-    if cfg.agent.agent_type == "recurrent":
-        return max(memory.max_memorization_length, memory.max_final_response_length)
-    return cfg.data.max_response_length
 
 
 def build_learner(cfg: Config, optim: Optim, updates: int) -> tuple[Learner, Any]:

@@ -16,7 +16,13 @@ You are then given what it printed. Variables keep their values from one program
 reply with it and without a program."""
 
 
-@agent(asks_first=True, uses_tools=True, needs_tools=True, calls=("python_executor", "code_interpreter"))
+@agent(
+    asks_first=True,
+    uses_tools=True,
+    needs_tools=True,
+    calls=("python_executor", "code_interpreter"),
+    runs_programs=True,
+)
 async def code(task: Task, session: Session, cfg: Config) -> str:
     """Run programs until a turn has none; that turn is the answer."""
     parse = parser_for(cfg, "code")

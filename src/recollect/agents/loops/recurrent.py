@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.agents.first_prompt import cut_text
+from recollect.agents.memory import recurrent_limits
 from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
 from recollect.agents.session import Session
 from recollect.config import Config, MemoryLimits
@@ -25,7 +26,16 @@ def sections_of(task: Task, session: Session, limits: MemoryLimits) -> Iterator[
     return session.sections(context, limits.chunk_size, limits.split, limits.max_chunks)
 
 
-@agent(roles=("memory", "qa"), reads_document=True)
+@agent(
+    roles=("memory", "qa"),
+    reads_document=True,
+    notes_sections=True,
+    baseline=True,
+    section_limit=recurrent_limits.section_limit,
+    longest_completion=recurrent_limits.longest_completion,
+    tokens=recurrent_limits.trajectory_tokens,
+    window_problem=recurrent_limits.window_problem,
+)
 async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     """One memory turn per section, then one answer turn that sees the question and the memory only."""
     if len(questions := questions_of(task)) > 1:

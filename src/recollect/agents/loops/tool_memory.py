@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from recollect.agents.first_prompt import shortened
+from recollect.agents.memory import tool_memory_limits
 from recollect.agents.memory.tool_prompts import MEMORY_PROMPTS, question_prompt, read_prompt, shown_state
 from recollect.agents.memory.tools_by_phase import MemoryTools, take_counts, toolbox
 from recollect.agents.session import Conversation, Session, SessionTools
@@ -24,7 +25,17 @@ from recollect.tools.memory.workspace import Desk, Held, state
 from recollect.types import Message, Task
 
 
-@agent(roles=("memory", "qa"), reads_document=True, many_questions=True, uses_tools=True)
+@agent(
+    roles=("memory", "qa"),
+    reads_document=True,
+    many_questions=True,
+    uses_tools=True,
+    baseline=True,
+    section_limit=tool_memory_limits.section_limit,
+    tokens=tool_memory_limits.trajectory_tokens,
+    window_problem=tool_memory_limits.window_problem,
+    embeds=tool_memory_limits.embeds,
+)
 async def tool_memory(task: Task, session: Session, cfg: Config) -> str:
     """One conversation per chunk that edits the memory, then one per question, side by side, that looks things up."""
     reader = Reader(task, session, cfg)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.agents.window import longest_completion
 from recollect.algos.aggregation import token_weights
 from recollect.algos.chosen import chosen_loss
 from recollect.algos.importance import importance_weights
@@ -19,7 +20,6 @@ from recollect.packing.micro_batch import Packed
 from recollect.training.learner.learner import Learner
 from recollect.training.learner.token_budget import Budget, run_with_budget
 from recollect.training.rl.annotate import Annotations, Budgets
-from recollect.training.setup import longest_completion
 
 FAR = 1.5  # × target_kl: the divergence at which the updates of a step end
 STATISTICS = (

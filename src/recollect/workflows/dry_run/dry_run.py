@@ -44,10 +44,7 @@ from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.predict import Need, Tokens, memory, tokens
 
-BOXED = {  # agents, tools and rewards that run what the model writes
-    *("code", "swe", "code_reward", "python_executor", "code_interpreter", "load_context"),
-    *("bash", "read_file", "write_file", "edit_file", "list_files", "grep"),
-}
+BOXED = {"code_reward"}  # rewards that run what the model writes
 
 
 def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
@@ -99,7 +96,9 @@ def _isolated(cfg: Config) -> None:
     """A box for what the model writes can be made, where one is needed or a way to make it is named."""
     agent = cfg.agent
     rewards = {term.name for term in parse(agent.reward_name)}
-    if BOXED & {agent.agent_type, *agent.tools, *rewards} or cfg.sandbox.isolation != "auto":
+    tools = [TOOLS[name] for name in agent.tools if name in TOOLS]
+    programs = AGENTS.knows(agent.agent_type, "runs_programs") or any(t.sandboxed for t in tools) or BOXED & rewards
+    if programs or cfg.sandbox.isolation != "auto":
         open_box(cfg.sandbox).close()
 
 
@@ -175,8 +174,10 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
         print(json.dumps(found))
         return
     per_step, rollout = found["tokens_per_step"], cfg.actor_rollout_ref.rollout
-    own = "" if cfg.agent.agent_type in AGENTS else " at least (an agent of your own; one is assumed)"
-    most = "at most " if AGENTS.knows(cfg.agent.agent_type, "uses_tools") else ""
+    spec = AGENTS.of(cfg.agent.agent_type)
+    known = cfg.agent.agent_type in AGENTS or (spec and spec.tokens)
+    own = "" if known else " at least (an agent of your own; one is assumed)"
+    most = "at most " if spec and spec.uses_tools else ""
     data = f"{found['training_tasks']:,} training tasks" if found["training_tasks"] else "made-up documents"
     rows = [
         ("run", found["run"]),

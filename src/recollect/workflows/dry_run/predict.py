@@ -8,19 +8,14 @@ from statistics import mean
 
 import torch
 
-from recollect.agents.first_prompt import first_messages
-from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
-from recollect.agents.memory.window import first_prompts
-from recollect.agents.session import token_offsets
+from recollect.agents.window import trajectory_tokens
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data.documents import centre_cut, sections
-from recollect.data.questions import given_chunks, questions_of
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
-from recollect.registries import AGENTS, ESTIMATORS
-from recollect.types import Message, Task
+from recollect.registries import ESTIMATORS
+from recollect.types import Task
 
 LOOKED_AT = 16  # tasks whose tokens are counted
 FLOAT, HALF = 4, 2  # bytes of a weight, a gradient or a moment
@@ -86,60 +81,9 @@ def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
 
 def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
     """Tokens of a trajectory, from the first tasks of the data."""
-    kind = cfg.agent.agent_type
-    look = {"recurrent": _recurrent, "tool_memory": _tool_memory}.get(kind, _conversation)
-    found = [look(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
+    found = [trajectory_tokens(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
     turns, prompt, response = (mean(row[i] for row in found) for i in range(3))
     return Tokens(turns, prompt, response, max(row[3] for row in found))
-
-
-def _recurrent(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
-    limits = cfg.recurrent.memory.config
-    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
-    asked = lambda text: len(renderer.prompt([Message("user", text)]))
-    update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
-    answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
-    memories = max(0, len(chunks) - 1) * limits.max_memorization_length
-    response = len(chunks) * limits.max_memorization_length + limits.max_final_response_length
-    longest = max(
-        update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
-    )
-    return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
-
-
-def _read(task: Task, renderer: Renderer, size: int, split: str, most: int) -> list[int]:
-    """Tokens of each section of a document, as it is read."""
-    given = given_chunks(task.context)
-    offsets = lambda text: token_offsets(renderer.tokenizer, text)
-    texts = [task.context] if given is None else given
-    parts = (part for text in texts for part in sections(text, offsets, size, split))
-    return [len(renderer.encode(part)) for part in centre_cut(parts, most)]
-
-
-def _tool_memory(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
-    """At most: every conversation takes all of its turns, and shows as much of the memory as it may."""
-    limits, said = cfg.memory, cfg.data.max_response_length
-    chunks = _read(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
-    questions = len(questions_of(task))
-    frame, answer = first_prompts(cfg, renderer, task.question)
-    frame -= limits.chunk_size
-    reads, asks = limits.max_turns or cfg.agent.max_turns, cfg.agent.max_turns
-    growing = lambda first, turns: turns * first + said * turns * (turns - 1) // 2
-    prompt = sum(growing(frame + size, reads) for size in chunks) + questions * growing(answer, asks)
-    turns = len(chunks) * reads + questions * asks
-    longest = max(frame + max(chunks, default=0) + reads * said, answer + asks * said)
-    return turns, prompt, turns * said, longest
-
-
-def _conversation(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
-    turns = (
-        1
-        if not AGENTS.knows(cfg.agent.agent_type, "uses_tools") or AGENTS.knows(cfg.agent.agent_type, "reads_document")
-        else cfg.agent.max_turns
-    )
-    first = min(len(renderer.prompt(first_messages(task, cfg))), cfg.data.max_prompt_length)
-    said = cfg.data.max_response_length
-    return turns, turns * first + said * turns * (turns - 1) // 2, turns * said, first + turns * said
 
 
 def memory(cfg: Config, made: Tokens) -> list[Need]:

@@ -27,6 +27,7 @@ from recollect.eval.results import markdown, tables
 from recollect.eval.summary import length_table
 from recollect.files.locks import lock_file
 from recollect.files.output import refuse_output, write_atomic
+from recollect.registries import AGENTS
 from recollect.rewards.before_run import check_reward
 from recollect.rewards.text import last_boxed
 from recollect.runtime.console import Console
@@ -34,8 +35,6 @@ from recollect.samplers.bindings import Cast
 from recollect.samplers.checkpoint_roles import Named
 from recollect.sources.task_stream import held_out
 from recollect.types import BadInput, Sampling, Task, Trajectory
-
-BASELINES = ("concat", "rag", "recurrent", "tool_memory", "chat")
 
 
 def run_evaluation(who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()) -> None:
@@ -111,8 +110,9 @@ def agent_config(cfg: Config, agent: str) -> Config:
     """The same settings for another agent."""
     if agent == cfg.agent.agent_type:
         return cfg
-    if agent not in BASELINES:
-        raise BadInput(f"--baseline {agent} is unknown; known: {', '.join(BASELINES)}")
+    if not AGENTS.knows(agent, "baseline"):
+        known = sorted(AGENTS.those("baseline"), key=lambda name: (not AGENTS[name].reads_document, name))
+        raise BadInput(f"--baseline {agent} is unknown; known: {', '.join(known)}")
     cfg = deepcopy(cfg)
     cfg.agent.agent_type, cfg.agent.tools, cfg.recurrent.enable = agent, [], None
     return cfg
@@ -204,7 +204,7 @@ def answer_question(who: Named, document: Path, question: str, console: Console)
             answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
     finally:
         cast.close()
-    if not reader.sections_read and cfg.agent.agent_type == "recurrent":
+    if not reader.sections_read and AGENTS.knows(cfg.agent.agent_type, "notes_sections"):
         raise BadInput(f"the document {document} holds no text")
     for section, memory in reader.changes:
         console.say(f"memory after section {section}: {memory}")

@@ -1,13 +1,43 @@
-"""How large the first prompts of the agent ``tool_memory`` can get, to be known before anything starts."""
+"""What the agent ``tool_memory`` takes: its sections, its tokens, and whether they fit the model's window."""
 
 from __future__ import annotations
 
+from recollect.agents.memory.section_sizes import section_sizes
 from recollect.agents.memory.tool_prompts import MEMORY_PROMPTS, question_prompt, read_prompt, shown_state
 from recollect.agents.memory.tools_by_phase import toolbox
 from recollect.chat import Renderer
 from recollect.chat.schemas import as_text
 from recollect.config import Config
-from recollect.types import Message
+from recollect.data.questions import questions_of
+from recollect.types import Message, Task
+
+
+def section_limit(cfg: Config) -> tuple[str, int]:
+    """The key and value of the longest section."""
+    return "memory.chunk_size", cfg.memory.chunk_size
+
+
+def embeds(cfg: Config) -> str:
+    """The setting that asks for an embedding model; empty where none does."""
+    return f"memory.search=[{','.join(cfg.memory.search)}]" if "embedding" in cfg.memory.search else ""
+
+
+def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    """Turns, prompt tokens, response tokens and the longest turn of one trajectory.
+
+    At most: every conversation takes all of its turns, and shows as much of the memory as it may.
+    """
+    limits, said = cfg.memory, cfg.data.max_response_length
+    chunks = section_sizes(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
+    questions = len(questions_of(task))
+    frame, answer = first_prompts(cfg, renderer, task.question)
+    frame -= limits.chunk_size
+    reads, asks = limits.max_turns or cfg.agent.max_turns, cfg.agent.max_turns
+    growing = lambda first, turns: turns * first + said * turns * (turns - 1) // 2
+    prompt = sum(growing(frame + size, reads) for size in chunks) + questions * growing(answer, asks)
+    turns = len(chunks) * reads + questions * asks
+    longest = max(frame + max(chunks, default=0) + reads * said, answer + asks * said)
+    return turns, prompt, turns * said, longest
 
 
 def first_prompts(cfg: Config, renderer: Renderer, question: str) -> tuple[int, int]:
@@ -27,7 +57,7 @@ def first_prompts(cfg: Config, renderer: Renderer, question: str) -> tuple[int, 
     return sizes[0] + limits.chunk_size, sizes[1]
 
 
-def memory_problem(cfg: Config, renderer: Renderer, window: int, question: str) -> str:
+def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, role: str = "") -> str:
     """What is said when a first prompt and a turn do not fit the window; empty when they do."""
     said = cfg.agent.max_tokens_per_turn or cfg.data.max_response_length
     room = min(window, cfg.agent.max_context_length or window)

@@ -1,0 +1,65 @@
+"""What the agent ``recurrent`` takes: its sections, its tokens, and whether they fit the model's window."""
+
+from __future__ import annotations
+
+from recollect.agents.first_prompt import cut_text, too_many
+from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
+from recollect.agents.memory.section_sizes import section_sizes
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.types import Message, Task
+
+KEY = "recurrent.memory.config"
+
+
+def section_limit(cfg: Config) -> tuple[str, int]:
+    """The key and value of the longest section."""
+    return f"{KEY}.chunk_size", cfg.recurrent.memory.config.chunk_size
+
+
+def longest_completion(cfg: Config) -> int:
+    """Tokens of the longest memory or answer."""
+    limits = cfg.recurrent.memory.config
+    return max(limits.max_memorization_length, limits.max_final_response_length)
+
+
+def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:
+    """Turns, prompt tokens, response tokens and the longest turn of one trajectory, at most."""
+    limits = cfg.recurrent.memory.config
+    chunks = section_sizes(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
+    asked = lambda text: len(renderer.prompt([Message("user", text)]))
+    update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
+    answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
+    memories = max(0, len(chunks) - 1) * limits.max_memorization_length
+    response = len(chunks) * limits.max_memorization_length + limits.max_final_response_length
+    longest = max(
+        update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
+    )
+    return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
+
+
+def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, role: str = "") -> str:
+    """What is said when a turn does not fit the window; empty when all of one role, or of both, do."""
+    limits = cfg.recurrent.memory.config
+    memory = limits.max_memorization_length
+    if len(renderer.encode(question)) > limits.max_prompt_length:
+        if cfg.data.truncation == "error":
+            return too_many(question, renderer, limits.max_prompt_length)
+        question = cut_text(question, renderer, limits.max_prompt_length, cfg.data.truncation)
+    asked = lambda text: len(renderer.prompt([Message("user", text)]))
+    frame = asked(update_prompt(limits.style, limits.layout, question, "", ""))
+    need = frame + limits.chunk_size + 2 * memory
+    if need > window and role != "qa":
+        return (
+            f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
+            f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
+            f"lower {KEY}.chunk_size or max_memorization_length"
+        )
+    frame = asked(answer_prompt(limits.style, question, ""))
+    need = frame + memory + limits.max_final_response_length
+    if need > window and role != "memory":
+        return (
+            f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
+            f"memory {memory} + answer {limits.max_final_response_length} = {need}"
+        )
+    return ""
