@@ -77,16 +77,18 @@ class Specs(Registry[T]):
         super().__init__(home)
         self.mark = mark
 
-    def of(self, name: str) -> T | None:
+    def of(self, name: object) -> T | None:
         """The spec behind a name; None where there is none, or the user's own function says nothing about itself."""
-        if ":" not in str(name):
-            return self[name] if name in self else None
+        if not isinstance(name, str):
+            return None
+        if ":" not in name:
+            return self.get(name)
         try:
             return getattr(find(name, {}, ""), self.mark, None)
         except BadInput:
             return None  # whoever calls the function says why
 
-    def knows(self, name: str, fact: str) -> bool:
+    def knows(self, name: object, fact: str) -> bool:
         """Whether a fact holds; of a user's own function without a decorator nothing is known."""
         spec = self.of(name)
         return spec is not None and bool(getattr(spec, fact))
