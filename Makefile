@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint types format bench test-kernels test-hostile test-slow test-trackers test-vllm clean help
+.PHONY: bubblewrap demo test lint types format bench test-kernels test-hostile test-slow test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -60,6 +60,18 @@ test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpre
 	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/engine/test_layers.py \
 		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/training/test_logits.py
 
+wheel: $(STAMP)  ## build the wheel of the package into dist/
+	rm -rf dist build
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+WHEEL := .venv-wheel
+test-wheel: wheel ## install the wheel alone into a fresh environment, and train with it
+	rm -rf $(WHEEL) && $(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(WHEEL)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/recollect_rl-*.whl
+	$(WHEEL)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pytest
+	cd / && $(CURDIR)/$(WHEEL)/bin/pytest -q -p no:cacheprovider $(CURDIR)/benchmarks/wheel_check.py
+
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'
 	$(BIN)/pytest -m trackers
@@ -76,4 +88,4 @@ test-vllm: $(STAMP) $(VLLM)/.installed ## train against a real vLLM server (make
 	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py
 
 clean:           ## remove what the targets made
-	rm -rf $(VENV) $(VLLM) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(WHEEL) dist build .pytest_cache .mypy_cache .ruff_cache

@@ -47,7 +47,7 @@ from recollect.types import Sample
 
 BATCH, TARGET, LR = 32, 2.0, 1e-4
 SYSTEM = "Read the document that follows and answer what is asked about it. Answer in one short sentence, and no more."
-INSTALL = "TRL is not installed here: pip install 'recollect[bench]' (or: pip install trl datasets)"
+INSTALL = "TRL is not installed here: pip install 'recollect-rl[bench]' (or: pip install trl datasets)"
 
 
 def make_model(attention: str, width: int) -> tuple[Any, Any]:

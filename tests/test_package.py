@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -16,3 +17,11 @@ def test_every_data_file_is_installed() -> None:
     there = {p for p in package.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
     assert there - installed == set()
     assert all(any(package.glob(glob)) for glob in globs)
+
+
+def test_nobody_is_told_to_install_somebody_elses_package() -> None:
+    """`recollect` on the package index is another project; ours is recollect-rl."""
+    wrong = re.compile(r"pip install[^\n`]*[ '\"]recollect(?!-rl)(\[|\b(?!/))")
+    texts = [p for kind in ("*.md", "*.py", "*.toml") for p in ROOT.rglob(kind) if ".venv" not in str(p)]
+    assert [str(p) for p in texts if p != Path(__file__) and wrong.search(p.read_text())] == []
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"] == "recollect-rl"

@@ -127,7 +127,7 @@ def test_unknown_trackers_are_refused_and_missing_ones_left_out(monkeypatch: pyt
     for name in TRACKERS:
         heard: list[str] = []
         assert trackers_of(["console", name], heard.append) == []
-        assert f"pip install 'recollect[{name}]'" in heard[0]
+        assert f"pip install 'recollect-rl[{name}]'" in heard[0]
 
 
 def test_a_tracker_that_cannot_open_stops_nothing(config: Config) -> None:

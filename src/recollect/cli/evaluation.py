@@ -129,7 +129,7 @@ def serve(
         from recollect.serve.server import Limits
         from recollect.serve.start import serve as answer
     except ImportError as error:
-        raise BadInput(f"serving needs the package {error.name}: pip install 'recollect[serve]'") from None
+        raise BadInput(f"serving needs the package {error.name}: pip install 'recollect-rl[serve]'") from None
     from recollect.runtime.console import Console
 
     limits = Limits(max_tokens, max_body, concurrency, connections)

@@ -1,4 +1,4 @@
-"""What comes with the package: data, recipes, models."""
+"""What comes with the package: data, recipes, models; and what the machine has."""
 
 from __future__ import annotations
 
@@ -62,6 +62,19 @@ def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]
 
     save_tiny(out)
     print(f"wrote the embedded model to {out}")
+
+
+@app.command()
+def doctor(
+    model: Annotated[
+        str | None, typer.Argument(help="A model to look at as well: a folder, a run, a hub name.")
+    ] = None,
+) -> None:
+    """Say what is here and what is missing, with the command that brings it."""
+    from recollect.workflows.doctor import report
+
+    if not report(model, print):
+        raise typer.Exit(1)
 
 
 @app.command()

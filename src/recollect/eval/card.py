@@ -12,17 +12,22 @@ from typing import Any
 
 import torch
 
+from recollect import __version__
 from recollect.config import Config
 from recollect.config.compose import to_yaml
 from recollect.files.rows import expand
 
-PACKAGES = ("recollect", "torch", "transformers", "tokenizers", "numpy", "peft")
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "peft")
 
 
 def card(cfg: Config, model: str, data: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
     """Versions, seeds, hashes of settings, data and weights, hardware."""
     return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "recollect": __version__,
+            **{name: _version(name) for name in PACKAGES},
+        },
         "seeds": list(seeds),
         "config_hash": hashlib.sha256(to_yaml(cfg).encode()).hexdigest(),
         "data_hash": {Path(p).name: file_hash(Path(p).expanduser()) for p in expand(data)},

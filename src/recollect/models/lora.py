@@ -31,7 +31,7 @@ def _peft() -> Any:
     try:
         import peft
     except ImportError:
-        raise BadInput("LoRA needs peft, which is not installed; run: pip install 'recollect[lora]'") from None
+        raise BadInput("LoRA needs peft, which is not installed; run: pip install 'recollect-rl[lora]'") from None
     return peft
 
 

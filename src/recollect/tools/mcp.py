@@ -33,7 +33,7 @@ class Server:
         try:
             import mcp  # noqa: F401
         except ImportError:
-            raise BadInput(f"{key}={name} needs the package mcp: pip install 'recollect[mcp]'") from None
+            raise BadInput(f"{key}={name} needs the package mcp: pip install 'recollect-rl[mcp]'") from None
         self.tools: list[Tool] = []
         self._client: Any = None
         self._problem = ""

@@ -69,7 +69,7 @@ def same_expression(gold: str, said: str, question: str = "") -> bool:
     if max(len(gold), len(said)) > LONGEST:
         return False
     if importlib.util.find_spec("math_verify") is None:
-        raise RuntimeError("math_equal compares expressions with math-verify: pip install 'recollect[math]'")
+        raise RuntimeError("math_equal compares expressions with math-verify: pip install 'recollect-rl[math]'")
     worker = _free.get()
     try:
         worker = worker or Worker()

@@ -28,7 +28,7 @@ def trackers_of(names: Sequence[str], warn: Callable[[str], None] = lambda messa
         spec = _spec(name)
         missing = [p for p in spec.packages if importlib.util.find_spec(p) is None]
         if missing:
-            get = f"'recollect[{spec.extra}]'" if spec.extra else missing[0]
+            get = f"'recollect-rl[{spec.extra}]'" if spec.extra else missing[0]
             warn(f"{KEY}={name}: going on without it, the package {missing[0]} is not installed: pip install {get}")
         else:
             found.append(name)

@@ -114,7 +114,7 @@ def _resume(cfg: Config) -> None:
 def _packages(cfg: Config) -> None:
     ranks = cfg.actor_rollout_ref.model.lora_rank, cfg.critic.model.lora_rank
     if any(ranks) and find_spec("peft") is None:
-        raise BadInput("lora_rank needs the package peft, which is not installed: pip install 'recollect[lora]'")
+        raise BadInput("lora_rank needs the package peft, which is not installed: pip install 'recollect-rl[lora]'")
 
 
 def _searched(cfg: Config) -> None:
