@@ -174,7 +174,7 @@ def test_modules_that_cannot_have_an_adapter_are_refused(targets: list[str]) -> 
 
 def test_without_peft_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(BadInput, match=r"pip install 'recollect\[lora\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'recollect-rl\[lora\]'"):
         add_adapter(make_pair("Qwen3")[1], 4, 8.0, ["all-linear"], 0.0, "x", 0)
 
 
