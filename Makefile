@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint types format bench test-kernels test-hostile test-slow test-trackers test-vllm test-wheel wheel clean help
+.PHONY: bubblewrap demo test lint format map docs-generated bench bench-trl test-kernels test-hostile test-slow \
+	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/: [^#]*##/:/' | sort
@@ -33,6 +34,14 @@ lint: $(STAMP)   ## ruff and mypy
 format: $(STAMP) ## let ruff rewrite the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+map:             ## figures of the source: folder cycles, recurring names, duplicates, sizes; COMMITS="REF …" beside them
+	$(PYTHON) scripts/map.py $(COMMITS)
+
+docs-generated: $(STAMP) ## rewrite the pages of docs/ that are made from the settings
+	$(BIN)/python -m recollect.config.reference > docs/.page && mv docs/.page docs/config.md
+	$(BIN)/python -m recollect.config.translate.verl_reference > docs/.page && mv docs/.page docs/from-verl.md
+	$(BIN)/python -m recollect.config.translate.trl.trl_reference > docs/.page && mv docs/.page docs/from-videomultiagents.md
 
 bench: $(STAMP)  ## the benchmarks that need nothing else; see benchmarks/README.md
 	$(BIN)/python benchmarks/engine.py

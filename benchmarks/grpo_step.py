@@ -71,7 +71,7 @@ def reward_of(ids: Any) -> float:
 
 
 def build_parts(asked: int) -> Parts:
-    """Model, learner and engine as train/setup.py makes them; 0 threads: as many as it would choose."""
+    """Model, learner and engine as training/setup.py makes them; 0 threads: as many as it would choose."""
     model, tokenizer = make_model(register())
     threads = thread_counts(asked, sum(p.numel() for p in model.parameters()))
     dtype = pick_dtype("auto", "cpu")

@@ -23,7 +23,7 @@ from torch import Tensor
 from recollect.packing.dense_attention import dense_backward, dense_forward
 from recollect.packing.tree import Tree
 
-MOST_LEVELS = 12  # of branches above each other; deeper trees are attended by segments (packed.py)
+MOST_LEVELS = 12  # of branches above each other; deeper trees are attended by segments (micro_batch.py)
 LONG = 1024  # tokens from which a segment, and what is below it, get a call of their own
 WIDEST = 256  # numbers of a head that the kernels can take
 KEYS_STEP = 256  # such a call reads a multiple of so many keys, as every new shape has to be prepared once

@@ -92,7 +92,7 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def _batches(value: Any, given: Given) -> Mapping[str, Any]:
-    """In verl 0 is no limit; here it is left out where nothing is filtered, and refused by check.py elsewhere."""
+    """In verl 0 is no limit; here it is left out where nothing is filtered, and refused elsewhere."""
     off = value is None or (value == 0 and _without_filter("", value, given))
     return {} if off else {"algorithm.filter_groups.max_num_gen_batches": value}
 
