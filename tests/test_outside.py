@@ -160,7 +160,7 @@ def test_facts_of_an_estimator_take_effect(outside: str) -> None:
     plain = compose("needle", [f"algorithm.adv_estimator={outside}:undecorated", one])
     assert not any("compares attempts" in line for line in notes(plain))
     assert not chosen_estimator(f"{outside}:undecorated").needs_critic
-    with pytest.raises(BadInput, match="only algorithm.adv_estimator=gae has a critic"):
+    with pytest.raises(BadInput, match=r"only algorithm.adv_estimator=gae has a critic"):
         compose("needle", [f"algorithm.adv_estimator={outside}:undecorated", "trainer.critic_warmup=2"])
     compose("needle", [f"algorithm.adv_estimator={outside}:with_values", "trainer.critic_warmup=2"])
     assert f"{outside}:over_half" not in ESTIMATORS  # only built-in names are listed

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.runs.directory import Run
 from recollect.registries import TRACKERS
+from recollect.runs.directory import Run
 from recollect.runs.trackers import follow, worker
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.worker import feed, label, numbers, scrub

@@ -16,8 +16,7 @@ import pytest
 from recollect.config import Config
 from recollect.runs.directory import Run
 from recollect.runs.trackers import follow
-from tests.runs.test_tracker_worker import Heard
-from tests.runs.test_tracker_worker import silent_server
+from tests.runs.test_tracker_worker import Heard, silent_server
 
 __all__ = ["silent_server"]
 SECRET = "5ec2e7" * 6 + "abcd"

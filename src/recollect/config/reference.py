@@ -52,17 +52,20 @@ class Section:
 
 @cache
 def comments() -> dict[tuple[str, str], str]:
-    """(class, field) → the comment that ends the field's line."""
+    """(class, field) → the comment that ends the field's line, or the one on the line above it."""
     found: dict[tuple[str, str], str] = {}
     below = [f"{schema.__name__}.{module.name}" for module in pkgutil.iter_modules(schema.__path__)]
     for name in (schema.__name__, *below):
         source = inspect.getsource(import_module(name))
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
+        read = [t for t in tokens if t.type == tokenize.COMMENT]
+        at_line = {t.start[0]: t.string.lstrip("# ").rstrip() for t in read}
+        alone = {t.start[0]: at_line[t.start[0]] for t in read if t.line.lstrip().startswith("#")}
         for kind in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
             for item in kind.body:
                 if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                    found[kind.name, item.target.id] = at_line.get(item.end_lineno or item.lineno, "")
+                    ends = at_line.get(item.end_lineno or item.lineno) or alone.get(item.lineno - 1, "")
+                    found[kind.name, item.target.id] = ends
     return found
 
 

@@ -13,17 +13,16 @@ from typing import Any
 
 import zstandard
 
-from recollect.config.compose import differing, to_yaml
 from recollect.config import Config
+from recollect.config.compose import differing, to_yaml
 from recollect.data.questions import asked_of
-from recollect.files.yaml import read_yaml
-from recollect.files.output import write_atomic, refuse_unwritable, writing
 from recollect.files.locks import NAME as LOCK
 from recollect.files.locks import Lock, lock_folder, refuse_locked
-from recollect.files.reading import lines, open_file, parse_json, read_json
+from recollect.files.output import refuse_unwritable, write_atomic, writing
+from recollect.files.reading import lines, parse_json, read_json
+from recollect.files.yaml import read_yaml
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Group
-from recollect.files.unpacking import unpacked_lines
 
 MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
@@ -273,7 +272,6 @@ def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                     for turn in t.turns
                 ],
             }
-
 
 
 def remove_tree(path: Path) -> None:

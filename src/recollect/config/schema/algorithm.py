@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recollect.config.schema.bounds import choice, not_negative, positive, share
+from recollect.registries import ESTIMATORS, KL
+
 
 @dataclass
 class KLControl:
     """The weight of the divergence in the reward."""
 
-    type: str = "fixed"  # fixed, or adaptive (towards target_kl)
-    kl_coef: float = 0.001  # weight, or first weight
-    target_kl: float = 0.1  # adaptive: the divergence to hold
-    horizon: float = 10000.0  # adaptive: trajectories over which the weight follows
+    type: str = choice("fixed", "adaptive")  # fixed, or adaptive (towards target_kl)
+    kl_coef: float = not_negative(0.001)  # weight, or first weight
+    target_kl: float = positive(0.1)  # adaptive: the divergence to hold
+    horizon: float = positive(10000.0)  # adaptive: trajectories over which the weight follows
 
 
 @dataclass
@@ -21,22 +24,26 @@ class FilterGroups:
 
     enable: bool = False  # drop groups whose trajectories all score the same, and sample other tasks instead
     metric: str = "reward"  # what must differ within a group: reward (all of it), or a named part of the score
-    max_num_gen_batches: int = 10  # most batches of tasks sampled for one step
+    max_num_gen_batches: int = positive(10)  # most batches of tasks sampled for one step
 
 
 @dataclass
 class Algorithm:
     """From rewards to advantages."""
 
-    adv_estimator: str = "grpo"  # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo or gpg
-    gamma: float = 1.0  # discount per trained token (gae, remax, reinforce_plus_plus)
-    lam: float = 1.0  # GAE's lambda
-    group_by: str = "task"  # who is compared: all of a task, or within it each role, or each question, by itself
+    # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo or gpg
+    adv_estimator: str = choice(of=ESTIMATORS, default="grpo", own=True)
+    gamma: float = share(1.0)  # discount per trained token (gae, remax, reinforce_plus_plus)
+    lam: float = share(1.0)  # GAE's lambda
+    # who is compared: all of a task, or within it each role, or each question, by itself
+    group_by: str = choice("task", "role", "question")
     use_kl_in_reward: bool = False  # take a divergence from the reference policy off each token's reward
-    kl_penalty: str = "kl"  # its estimator: kl, abs, mse, low_var_kl or full (exact over the vocabulary)
+    # its estimator: kl, abs, mse, low_var_kl or full (exact over the vocabulary)
+    kl_penalty: str = choice(of=KL, default="kl")
     kl_ctrl: KLControl = field(default_factory=KLControl)
     filter_groups: FilterGroups = field(default_factory=FilterGroups)
-    rollout_is: str | None = None  # weigh the loss by learner/sampler probability: token or sequence; null: do not
-    rollout_is_threshold: float = 2.0  # cap of that weight
+    # weigh the loss by learner/sampler probability: token or sequence; null: do not
+    rollout_is: str | None = choice("token", "sequence", "null", default=None)
+    rollout_is_threshold: float = positive(2.0, infinite=True)  # cap of that weight
     norm_adv_by_std_in_grpo: bool = True  # divide by the group's standard deviation
     grpo_use_adv: bool = True  # MemAgent's name for the same switch: False leaves the deviation out

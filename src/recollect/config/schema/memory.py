@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recollect.config.schema.bounds import choice, not_negative, positive
+
 
 @dataclass
 class ToolMemory:
     """A memory that the agent `tool_memory` edits through tools; a conversation has `agent.max_turns` turns."""
 
-    chunk_size: int = 5000  # document tokens read per conversation; documents that come in chunks keep theirs
-    split: str = "sentence"  # where chunks of a running text end: token, or sentence (whole sentences only)
-    max_chunks: int = 0  # longer documents are cut in the centre; 0: read everything
-    budget: int = 4096  # most tokens of core text and notes together; what is over is cut off
-    core_length: int = 1024  # last tokens of the core text that every prompt shows
-    titles_length: int = 256  # tokens of the newest notes' titles that every prompt shows; 0: none
-    max_turns: int | None = None  # turns of a conversation that reads a chunk; default agent.max_turns
-    max_calls: int = 10  # tool calls of one turn that are run
-    max_length: int = 3000  # characters of a tool's response
-    truncate_side: str = "middle"  # a longer one keeps its beginning (left), its end (right) or both (middle)
-    search: list[str] = field(default_factory=lambda: ["bm25"])  # searches of the QA phase: bm25, embedding
-    search_in: str = "notes"  # what they look in: notes, or source (the chunks that were read)
-    top_k: int = 5  # what a search returns unless it asks for another number
-    style: str = "instruct"  # wording of the prompts: instruct, or plain (for the embedded model)
+    chunk_size: int = positive(5000)  # document tokens read per conversation; documents that come in chunks keep theirs
+    # where chunks of a running text end: token, or sentence (whole sentences only)
+    split: str = choice("token", "sentence", default="sentence")
+    max_chunks: int = not_negative(0)  # longer documents are cut in the centre; 0: read everything
+    budget: int = positive(4096)  # most tokens of core text and notes together; what is over is cut off
+    core_length: int = positive(1024)  # last tokens of the core text that every prompt shows
+    titles_length: int = not_negative(256)  # tokens of the newest notes' titles that every prompt shows; 0: none
+    max_turns: int | None = positive(None)  # turns of a conversation that reads a chunk; default agent.max_turns
+    max_calls: int = positive(10)  # tool calls of one turn that are run
+    max_length: int = positive(3000)  # characters of a tool's response
+    # a longer one keeps its beginning (left), its end (right) or both (middle)
+    truncate_side: str = choice("left", "middle", "right", default="middle")
+    search: list[str] = choice("bm25", "embedding", default=["bm25"])  # searches of the QA phase: bm25, embedding
+    search_in: str = choice("notes", "source")  # what they look in: notes, or source (the chunks that were read)
+    top_k: int = positive(5)  # what a search returns unless it asks for another number
+    style: str = choice("instruct", "plain")  # wording of the prompts: instruct, or plain (for the embedded model)
     scores: list[str] = field(default_factory=lambda: ["qa_em"])  # reward memory_qa: a reward, or reward@source
-    format_weight: float = 0.0  # reward memory_qa: what a well-formed answer adds
-    tool_weight: float = 0.0  # reward memory_qa: what useful tool calls add
+    format_weight: float = not_negative(0.0)  # reward memory_qa: what a well-formed answer adds
+    tool_weight: float = not_negative(0.0)  # reward memory_qa: what useful tool calls add
 
 
 @dataclass
 class Rag:
     """The baseline `rag`: the best chunks of the document, and the question."""
 
-    method: str = "bm25"  # bm25, dense, or hybrid (both, by reciprocal ranks)
-    chunk_size: int = 256  # tokens of a chunk
-    top_k: int = 5  # chunks that are shown
+    method: str = choice("bm25", "dense", "hybrid")  # bm25, dense, or hybrid (both, by reciprocal ranks)
+    chunk_size: int = positive(256)  # tokens of a chunk
+    top_k: int = positive(5)  # chunks that are shown

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recollect.config.schema.bounds import choice, each_positive, from_minus_one, must, not_negative, only_one, positive
 from recollect.config.schema.policy import Optim
+from recollect.registries import TRACKERS
 
 OWN_LOGGERS = ("console", "jsonl")  # a line per step in the terminal; metrics.jsonl, which is always written
 
@@ -13,17 +15,20 @@ OWN_LOGGERS = ("console", "jsonl")  # a line per step in the terminal; metrics.j
 class SFT:
     """Supervised training: before RL in `train` when steps > 0, or alone with `recollect sft`."""
 
-    steps: int = 0  # updates; 0: none in `train`, trainer.total_epochs over the files in `recollect sft`
-    batch_size: int = 64  # sequences per update
+    steps: int = not_negative(0)  # updates; 0: none in `train`, trainer.total_epochs over the files in `recollect sft`
+    batch_size: int = positive(64)  # sequences per update
     data: str = "expert"  # expert or sloppy (of made-up tasks), skill (the base's teacher), files or a run/jsonl
     min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward (also: min_reward)
-    max_length: int = 0  # tokens of the longest sequence; 0: the model's window
-    overlong: str = "cut"  # a longer conversation: cut (its end), drop or error
-    test_freq: int = -1  # updates between measurements on held-out conversations; -1: only before and after
-    workers: int = 0  # processes that prepare batches
-    log_freq: int = 0  # updates between rows of metrics; 0: about twenty rows, at least one every 50 updates
-    save_freq: int = 500  # updates between checkpoints; -1: only at the end
-    export_dtype: str = "float32"  # type of the final `model` folder of `recollect sft`: float32 or bfloat16
+    max_length: int = not_negative(0)  # tokens of the longest sequence; 0: the model's window
+    overlong: str = choice("cut", "drop", "error")  # a longer conversation: cut (its end), drop or error
+    # updates between measurements on held-out conversations; -1: only before and after
+    test_freq: int = from_minus_one(-1)
+    workers: int = not_negative(0)  # processes that prepare batches
+    # updates between rows of metrics; 0: about twenty rows, at least one every 50 updates
+    log_freq: int = not_negative(0)
+    save_freq: int = from_minus_one(500)  # updates between checkpoints; -1: only at the end
+    # type of the final `model` folder of `recollect sft`: float32 or bfloat16
+    export_dtype: str = choice("float32", "bfloat16")
     optim: Optim = field(default_factory=lambda: Optim(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"))
 
 
@@ -31,9 +36,10 @@ class SFT:
 class Evaluation:
     """The final evaluation and report."""
 
-    lengths: list[int] = field(default_factory=lambda: [1, 4, 16, 64, 256])  # multiples of the training length
-    tasks: list[int] = field(default_factory=lambda: [256, 128, 64, 32, 16])  # held-out documents at each length
-    first: int = 0  # the first made-up held-out task; tasks far from it are fresh, no setting was chosen by them
+    lengths: list[int] = each_positive([1, 4, 16, 64, 256])  # multiples of the training length
+    tasks: list[int] = each_positive([256, 128, 64, 32, 16])  # held-out documents at each length
+    # the first made-up held-out task; tasks far from it are fresh, no setting was chosen by them
+    first: int = not_negative(0)
 
 
 @dataclass
@@ -43,22 +49,27 @@ class Trainer:
     project_name: str = "recollect"  # first part of the run directory
     experiment_name: str = "default"  # second part of the run directory
     default_local_dir: str = ""  # the run directory; default runs/<project_name>/<experiment_name>
-    total_training_steps: int | None = None  # RL steps; 0: none; default: total_epochs over the data
-    total_epochs: int = 1  # passes over the data when total_training_steps is not given
-    logger: list[str] = field(default_factory=lambda: ["console"])  # and tensorboard, wandb, swanlab, mlflow, trackio
-    nnodes: int = 1  # machines; only 1 here
-    n_gpus_per_node: int = 1  # GPUs; only 1 here (0 or 1 on a CPU)
-    critic_warmup: int = 0  # first steps in which only the critic learns
-    save_freq: int = 10  # steps between checkpoints; 0: only at the end; -1: none at all, and nothing to go on from
-    test_freq: int = 0  # steps between validations; 0: only before and after; -1: none in training or after it
+    total_training_steps: int | None = not_negative(None)  # RL steps; 0: none; default: total_epochs over the data
+    total_epochs: int = positive(1)  # passes over the data when total_training_steps is not given
+    # and tensorboard, wandb, swanlab, mlflow, trackio
+    logger: list[str] = choice(*OWN_LOGGERS, of=TRACKERS, default=["console"], own=True)
+    nnodes: int = only_one(1)  # machines; only 1 here
+    n_gpus_per_node: int = only_one(1, or_none=True)  # GPUs; only 1 here (0 or 1 on a CPU)
+    critic_warmup: int = not_negative(0)  # first steps in which only the critic learns
+    # steps between checkpoints; 0: only at the end; -1: none at all, and nothing to go on from
+    save_freq: int = from_minus_one(10)
+    # steps between validations; 0: only before and after; -1: none in training or after it
+    test_freq: int = from_minus_one(0)
     val_before_train: bool = True  # measure held-out success before training
     val_only: bool = False  # only measure held-out success
     best_metric: str | None = None  # keep the checkpoint with the largest value of this metric, as `best`
-    patience: int = 0  # stop after so many validations without a better best_metric; 0: never
-    max_ckpt_to_keep: int | None = 3  # older checkpoints are deleted; null: none is
-    resume_mode: str = "auto"  # auto (from the newest checkpoint), disable (anew; old runs move away) or resume_path
+    patience: int = not_negative(0)  # stop after so many validations without a better best_metric; 0: never
+    max_ckpt_to_keep: int | None = positive(3)  # older checkpoints are deleted; null: none is
+    # auto (from the newest checkpoint), disable (anew; old runs move away) or resume_path
+    resume_mode: str = choice("auto", "disable", "resume_path")
     resume_from_path: str | None = None  # with resume_path: the checkpoint to go on from
-    default_hdfs_dir: str | None = None  # remote copy of checkpoints; only null here
-    seed: int = 0  # of everything
-    device: str = "auto"  # auto, cpu or cuda
-    threads: int = 0  # CPU threads; 0: chosen from the model's size
+    # remote copy of checkpoints; only null here
+    default_hdfs_dir: str | None = must(None, lambda place: False, ": checkpoints stay in the run directory; set null")
+    seed: int = not_negative(0)  # of everything
+    device: str = choice("auto", "cpu", "cuda")  # auto, cpu or cuda
+    threads: int = not_negative(0)  # CPU threads; 0: chosen from the model's size

@@ -62,9 +62,13 @@ def _spec(name: str) -> TrackerSpec:
     make = find(name, {known: spec.make for known, spec in TRACKERS.items()}, KEY)
     lacking = [part for part in ("open", "log", "close") if isclass(make) and not hasattr(make, part)]
     if lacking:
-        raise BadInput(f"{KEY}={name}: a class of trackers has open(about), log(step, row), close(); it has no {lacking[0]}")
+        raise BadInput(
+            f"{KEY}={name}: a class of trackers has open(about), log(step, row), close(); it has no {lacking[0]}"
+        )
     if not isclass(make) and not _takes_rows(make) and not _fits(make):
-        raise BadInput(f"{KEY}={name}: write it as `def {name.rpartition(':')[2]}(step, row)`, or as a class of trackers")
+        raise BadInput(
+            f"{KEY}={name}: write it as `def {name.rpartition(':')[2]}(step, row)`, or as a class of trackers"
+        )
     return TRACKERS.of(name) or TrackerSpec(name, make)
 
 

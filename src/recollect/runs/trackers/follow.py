@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.runtime.console import Console
 from recollect.runs.directory import Run
 from recollect.runs.trackers.chosen_trackers import trackers_of
+from recollect.runtime.console import Console
 
 CLOSING = 30.0  # seconds in which all trackers must be done after the run
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.runtime.secrets import redacted
 from recollect.runs.trackers.chosen_trackers import make_tracker
 from recollect.runs.trackers.tracker import About, Tracker
+from recollect.runtime.secrets import redacted
 
 POLL = 0.5  # seconds between looks at the file
 PATIENCE = 30  # seconds to wait for the tracker of the same run's last life

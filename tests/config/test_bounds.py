@@ -1,4 +1,4 @@
-"""Infinity is accepted where it means that there is no bound, and nowhere else."""
+"""What a single setting may be is said beside its field, and checked for all of them alike."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 
-from recollect.config import Config
+from recollect.config import Config, Sandbox
 from recollect.config.compose import compose
-from recollect.config.finite import BOUNDS, problems
+from recollect.config.rules import checked
+from recollect.config.schema.bounds import problems
 from recollect.types import BadInput
+
+POLICY = "actor_rollout_ref.actor"
+BOUNDS = (  # limits that may be none
+    *(f"{POLICY}.{name}" for name in ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "grad_clip")),
+    *("critic.cliprange_value", "critic.grad_clip", "algorithm.rollout_is_threshold"),
+    *("agent.timeout_s", "agent.reward_timeout_s"),
+)
 
 
 def float_keys(section: Any, prefix: str = "") -> Iterator[str]:
@@ -48,3 +56,24 @@ def test_the_command_line_is_refused_too() -> None:
     with pytest.raises(BadInput, match=r"^actor_rollout_ref\.actor\.optim\.lr=inf must be a finite number$"):
         compose("needle", ["actor_rollout_ref.actor.optim.lr=inf"])
     assert compose("needle", ["actor_rollout_ref.actor.grad_clip=inf"]).actor_rollout_ref.actor.grad_clip == inf
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("isolation", "chroot"),
+        ("timeout_s", 0),
+        ("memory_mb", 8),
+        ("processes", 1),
+        ("output_kb", -1),
+        ("max_sessions", 0),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"sandbox\.{key}={value}"):
+        checked(Config(sandbox=Sandbox(**{key: value})))  # type: ignore[arg-type]
+    checked(Config())
+
+
+def test_the_defaults_keep_their_own_rules() -> None:
+    assert list(problems(Config())) == []

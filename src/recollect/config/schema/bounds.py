@@ -1,0 +1,129 @@
+"""What one setting may be, said where its field is: ``chunk_size: int = positive(5000)``. ``problems`` checks them all.
+
+Rules between settings are in `config/rules.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import field, fields, is_dataclass
+from typing import Any
+
+Rule = Callable[[str, Any], str]  # (key, value) → what is wrong; empty: nothing
+
+
+def limited(default: Any, rule: Rule, infinite: bool = False, null: bool = False) -> Any:
+    """A field with a rule. ``infinite`` allows inf, for a limit that may be none; ``null`` tries None too."""
+    about = {"rule": rule, "infinite": infinite, "null": null}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=about)
+    return field(default=default, metadata=about)
+
+
+def must(default: Any, test: Callable[[Any], bool], words: str, infinite: bool = False) -> Any:
+    """A value that passes a test; ``words`` follow `key=value` in the message."""
+    return limited(default, lambda key, value: "" if test(value) else f"{key}={value}{words}", infinite)
+
+
+def positive(default: Any, infinite: bool = False) -> Any:
+    """Above 0."""
+    return must(default, lambda value: value > 0, " must be positive", infinite)
+
+
+def not_negative(default: Any, infinite: bool = False) -> Any:
+    """0 or more."""
+    return must(default, lambda value: value >= 0, " must not be negative", infinite)
+
+
+def from_minus_one(default: Any) -> Any:
+    """-1, which has a meaning of its own, or more."""
+    return must(default, lambda value: value >= -1, " must be -1 or more")
+
+
+def share(default: float) -> Any:
+    """From 0 to 1."""
+    return must(default, lambda value: 0 <= value <= 1, " must be between 0 and 1")
+
+
+def part(default: float) -> Any:
+    """Above 0, up to 1."""
+    return must(default, lambda value: 0 < value <= 1, " must be in (0, 1]")
+
+
+def below_one(default: float) -> Any:
+    """From 0, below 1."""
+    return must(default, lambda value: 0 <= value < 1, " must be in [0, 1)")
+
+
+def address(default: str | None = None) -> Any:
+    """An address of HTTP, where one is given."""
+    web = ("http://", "https://")
+    words = " is no address; it starts with http:// or https://"
+    return must(default, lambda value: not value or value.startswith(web), words)
+
+
+def filled(default: str, hint: str) -> Any:
+    """A text that is not empty."""
+    return limited(default, lambda key, value: "" if value else f"{key} is empty; {hint}")
+
+
+def only_one(default: int = 1, or_none: bool = False) -> Any:
+    """What other systems have several of."""
+    words = "needs several GPUs, and this version trains on one device; set"
+    fine = (0, 1) if or_none else (1,)
+    return limited(default, lambda key, value: "" if value in fine else f"{key}={value} {words} {key}=1")
+
+
+def each_positive(default: list[int]) -> Any:
+    """A list of numbers above 0."""
+    return limited(
+        default,
+        lambda key, values: next((f"{key}[{i}]={v} must be positive" for i, v in enumerate(values) if not v > 0), ""),
+    )
+
+
+FIRST: Any = object()
+
+
+def choice(*names: str, of: Collection[str] = (), default: Any = FIRST, own: bool = False, hint: str = "") -> Any:
+    """One of some names, or a list of them: those given, of which the first is the default, then those of a registry.
+
+    ``own`` also allows ``module:function``; "null" stands for None.
+    """
+
+    words = hint or ("or module:function" if own else "")
+
+    def rule(key: str, value: Any) -> str:
+        known = [*names, *of]
+        for item in value if isinstance(value, list) else ["null" if value is None else value]:
+            if item not in known and not (own and ":" in item):
+                return f"{key}={item} is unknown; known: {', '.join(known)}" + (f" ({words})" if words else "")
+        return ""
+
+    return limited(names[0] if default is FIRST else default, rule, null="null" in names)
+
+
+def problems(tree: Any) -> Iterator[str]:
+    """What is wrong with single settings: first numbers that are none, then values against their rules."""
+    found = list(_settings(tree, ""))
+    odd = [f"{key}={item} must be a finite number" for key, value, about in found for item in _not_finite(value, about)]
+    yield from odd
+    for key, value, about in () if odd else found:
+        if "rule" in about and (value is not None or about.get("null")) and (said := about["rule"](key, value)):
+            yield said
+
+
+def _not_finite(value: Any, about: Any) -> list[float]:
+    numbers = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, float)]
+    return [x for x in numbers if not math.isfinite(x) and not (about.get("infinite") and x == math.inf)]
+
+
+def _settings(section: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    """(key, value, what is said about its field) of every setting of a tree."""
+    for each in fields(section):
+        key, value = f"{prefix}{each.name}", getattr(section, each.name)
+        if is_dataclass(value):
+            yield from _settings(value, f"{key}.")
+        else:
+            yield key, value, each.metadata
