@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.domains.experts.computing import program
-from recollect.domains.experts.texts import GIVE_UP
+from recollect.domains.computing import program
+from recollect.domains.expert_texts import GIVE_UP
 from recollect.domains.registry import expert_of
 from recollect.registries import DOMAINS
 from recollect.rewards.trajectory_total import RewardCalculator

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.config import Config
+from recollect.tasks.family import Make
 from recollect.tools.tool import Tool, stop, tool
 from recollect.types import Action, Task, ToolResult
 
@@ -81,6 +82,8 @@ class Domain:
     tools: Callable[[Config], list[str | Tool]]
     verify: Callable[[Task, Session, str], Awaitable[bool | None]]  # None: there is nothing to check against
     expert: Callable[[Task, list[Action]], str]  # the next action of a scripted agent
+    tasks: Make | None = None  # makes up a task; None: they come from files alone
+    mixed: bool = False  # the made-up tasks of the family `domains` have some of them
     prepare: Callable[[Task, Session], Awaitable[None]] = nothing_to_prepare
     ask: Callable[[Task], str] = as_asked  # the first message
     missing: Callable[[Task, Config], str] = nothing_missing  # what a data row lacks to be a task; empty: nothing

@@ -13,11 +13,10 @@ from types import ModuleType
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.domains.registry import expert_of
-from recollect.domains.tasks import math, mhqa, swe, tau, video
 from recollect.policies.scripted import Expert, Scripted
-from recollect.registries import FAMILIES
+from recollect.registries import DOMAINS, FAMILIES
 from recollect.tasks import arithmetic, facts, ledger, lists, needle
-from recollect.tasks.family import Stream
+from recollect.tasks.family import Make, Stream
 from recollect.types import Task, Trajectory
 
 
@@ -38,8 +37,9 @@ class Family:
     sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
 
 
-def _domain(stream: Stream) -> Family:
-    return Family(stream.train, stream.held_out, player=expert_of(stream.name))
+def _domain(name: str, make: Make) -> Family:
+    stream = Stream(name, make)
+    return Family(stream.train, stream.held_out, player=expert_of(name))
 
 
 def _plain(module: ModuleType) -> Family:
@@ -55,7 +55,7 @@ _FAMILIES = {
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
-    **{stream.name: _domain(stream) for stream in (mhqa.TASKS, video.TASKS, math.TASKS, swe.TASKS, tau.TASKS)},
+    **{domain.name: _domain(domain.name, domain.tasks) for domain in DOMAINS.values() if domain.tasks},
 }
 
 
@@ -71,7 +71,7 @@ def _mixed(names: Sequence[str]) -> Family:
 
 
 FAMILIES.update(_FAMILIES)
-FAMILIES["domains"] = _mixed(("mhqa", "video", "math"))
+FAMILIES["domains"] = _mixed([name for name, domain in DOMAINS.items() if domain.mixed])
 
 
 def expert_policy(family: Family, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +12,15 @@ from typing import TYPE_CHECKING
 from recollect.config import Config
 from recollect.domains.built_in_world import with_empty_folder
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
-from recollect.domains.experts import swe_expert
-from recollect.domains.experts.swe import TEST
+from recollect.domains.expert_texts import GIVE_UP
 from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
 from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.test_counts import tally
 from recollect.sandbox.sandbox_session import Ran
 from recollect.sandbox.sandbox_session import Session as Sandbox
+from recollect.tasks.names import Split, names, values
 from recollect.tools.tool import Tool
-from recollect.types import BadInput, Task
+from recollect.types import Action, BadInput, Task
 
 if TYPE_CHECKING:
     from recollect.agents.session import Session
@@ -26,6 +29,7 @@ PROMPT = f"""Repair a program. You work in a copy of its repository. {SYNTAX}
 Run the tests, read the code, edit it, and run the tests again. When they pass, finalize. Only changes of the sources \
 count: the tests and the settings of their runner are put back as they were."""
 
+TEST = "python -m unittest -q"
 NEEDED = "a swe task needs `files` (path → text), or `repo`, an existing folder"
 
 
@@ -164,7 +168,63 @@ def asked(task: Task) -> str:
     return f"{task.question}\nTests: {task.fields.get('test') or TEST}"
 
 
+# ---- the scripted expert ----
+
+
+_FAILED = re.compile(r"FAILED|Traceback|Error\b|\b[1-9]\d* (?:failed|errors?)\b|exit status|not found|Stopped: ")
+
+
+def swe_expert(task: Task, actions: list[Action]) -> str:
+    """Run the tests, read each file concerned, edit it, run the tests again."""
+    test = str(task.fields.get("test") or TEST)
+    edits = task.fields.get("solution") or []
+    if task.fields.get("files") == {}:  # a program is to be written, and a script cannot write one
+        return ["list_files:", f"finalize: {GIVE_UP}"][min(len(actions), 1)]
+    plan = [f"bash: {test}"]
+    plan += [f"read_file: {path}" for path in dict.fromkeys(e["path"] for e in edits)]
+    plan += [f"edit_file: {json.dumps({k: e[k] for k in ('path', 'old', 'new')})}" for e in edits]
+    plan += [f"bash: {test}"] if edits else ["list_files:"]
+    if len(actions) < len(plan):
+        return plan[len(actions)]
+    last = actions[-1]
+    passed = bool(edits) and last.tool == "bash" and last.outcome == "ok" and not _FAILED.search(last.output)
+    return "finalize: the tests pass" if passed else "finalize: not repaired"
+
+
+# ---- made-up tasks ----
+
+
+SIGNS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+
+
+def make_task(rng: random.Random, split: Split) -> Task:
+    """One wrong sign in a function of two, and the tests that show it."""
+    name, other = rng.sample(names(split), 2)
+    number = int(rng.choice(values(split)))
+    right, wrong = rng.sample(sorted(SIGNS), 2)
+    line = f"    return x {right} {number}"
+    broken = f"    return x {wrong} {number}"
+    points = rng.sample(range(2, 50), 3)
+    checks = "".join(f"        self.assertEqual({name}({x}), {SIGNS[right](x, number)})\n" for x in points)
+    files = {
+        f"{name}_{other}.py": f"def {name}(x):\n{broken}\n\n\ndef {other}(x):\n    return x\n",
+        "test_all.py": "import unittest\n\n"
+        f"from {name}_{other} import {name}, {other}\n\n\n"
+        "class All(unittest.TestCase):\n"
+        f"    def test_{name}(self):\n{checks}\n"
+        f"    def test_{other}(self):\n        self.assertEqual({other}({points[0]}), {points[0]})\n",
+    }
+    edit = {"path": f"{name}_{other}.py", "old": broken, "new": line}
+    fields = {"files": files, "test": TEST, "solution": [edit]}
+    return Task("", f"The function {name} in {name}_{other}.py is wrong. Repair it.", None, (), fields=fields)
+
+
 OWN = Provision("an empty folder", with_empty_folder)
 SWE = Domain(
-    "swe", PROMPT, tools, verify, swe_expert, prepare, asked, missing=missing, provision=OWN, runs_programs=True
+    *("swe", PROMPT, tools, verify, swe_expert, make_task),
+    prepare=prepare,
+    ask=asked,
+    missing=missing,
+    provision=OWN,
+    runs_programs=True,
 )

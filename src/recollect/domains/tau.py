@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Config
 from recollect.domains.built_in_world import with_records
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
-from recollect.domains.experts import tau_expert
+from recollect.domains.expert_texts import GIVE_UP, sentences, shortened, supported
 from recollect.domains.verify import says
 from recollect.retrieval.bm25 import words_of
+from recollect.tasks.names import Split, names, values
 from recollect.tools.tool import Tool, tool
-from recollect.types import Message, Task, Trajectory
+from recollect.types import Action, Message, Task, Trajectory
 
 if TYPE_CHECKING:
     from recollect.agents.session import Session
@@ -163,9 +165,90 @@ def missing(task: Task, cfg: Config) -> str:
     return "" if held else "a tau task needs `database`, an object of tables"
 
 
+# ---- the scripted expert ----
+
+
+def tau_expert(task: Task, actions: list[Action]) -> str:
+    """Ask the user where the request is not complete, look at each record concerned, change it, say so."""
+    plan = list(_plan(task))
+    return plan[min(len(actions), len(plan) - 1)]
+
+
+def _unplanned(task: Task) -> Iterator[str]:
+    """Without a goal: look at the records that are named, and say what the policy says about the request."""
+    tables = (task.fields.get("database") or {}).values()
+    named = {key: row for rows in tables for key, row in rows.items() if key.lower() in words_of(task.question)}
+    for key in named or task.fields.get("about") or ():
+        yield f"get_record: {key}"
+    request = " ".join([task.question, *(str(row.get("status", "")) for row in named.values())])
+    said = supported(request, sentences(str(task.fields.get("policy") or "")))
+    yield f"finalize: {shortened(said) if said else GIVE_UP}"
+
+
+def _plan(task: Task) -> Iterator[str]:
+    if task.fields.get("goal") is None:  # nobody says what the database should become
+        yield from _unplanned(task)
+        return
+    start, goal = task.fields.get("database") or {}, task.fields["goal"]
+    replies = (task.fields.get("user") or {}).get("replies") or {}
+    for word in replies:
+        yield f"respond: which {word}"
+    changed = [
+        (key, record, goal.get(table, {}).get(key))
+        for table, rows in start.items()
+        for key, record in rows.items()
+        if goal.get(table, {}).get(key) != record
+    ]
+    looked_at = [key for key, _, _ in changed] or list(task.fields.get("about") or [])
+    for key in looked_at:
+        yield f"get_record: {key}"
+    for key, record, wanted in changed:
+        yield from _steps(key, record, wanted or {})
+    yield "finalize: done" if changed else "finalize: refused"
+
+
+def _steps(key: str, record: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
+    for name, value in wanted.items():
+        if record.get(name) != value and name == "status" and value == "cancelled":
+            yield f"cancel_record: {key}"
+        elif record.get(name) != value:
+            yield f'change_record: {{"id": "{key}", "field": "{name}", "value": "{value}"}}'
+
+
+# ---- made-up tasks ----
+
+
+POLICY = "cancel and change only what is open, for its owner."
+TABLES = {"orders": "order", "reservations": "reservation"}
+
+
+def make_task(rng: random.Random, split: Split) -> Task:
+    """Cancel or change one of three orders, if the policy allows it: only what is open, and only for its owner."""
+    user, other, place, new = rng.sample(names(split), 4)
+    keys = rng.sample(values(split), 3)
+    table = rng.choice(sorted(TABLES))
+    database: dict[str, dict[str, dict[str, str]]] = {name: {} for name in TABLES}
+    for key in keys:
+        owner, status = rng.choice([user, user, other]), rng.choice(["open", "open", "sent"])
+        database[table][key] = {"owner": owner, "status": status, "place": place}
+    key = rng.choice(keys)
+    record, change = database[table][key], rng.random() < 0.3
+    goal = copy.deepcopy(database)
+    if record["owner"] == user and record["status"] == "open":
+        goal[table][key]["place" if change else "status"] = new if change else "cancelled"
+    named = rng.random() < 0.7
+    what = f"{TABLES[table]} {key}" if named else f"one {TABLES[table]}"
+    asked = f"I am {user}. " + (f"Send {what} to {new}." if change else f"Cancel {what}.")
+    user_script = {"replies": {} if named else {TABLES[table]: key}, "else": "ok"}
+    fields = {"policy": POLICY, "database": database, "goal": goal, "user": user_script, "about": [key]}
+    return Task("", asked, None, (), fields=fields)
+
+
 OWN = Provision("the policy and the few records that come with recollect", with_records)
 TAU = Domain(
-    *("tau", PROMPT, tools, verify, tau_expert, prepare, asked),
+    *("tau", PROMPT, tools, verify, tau_expert, make_task),
+    prepare=prepare,
+    ask=asked,
     missing=missing,
     roles=("agent", "user"),
     provision=OWN,
