@@ -31,7 +31,7 @@ class FilterGroups:
 class Algorithm:
     """From rewards to advantages."""
 
-    # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo or gpg
+    # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo, gpg, or module:function
     adv_estimator: str = choice(of=ESTIMATORS, default="grpo", own=True)
     gamma: float = share(1.0)  # discount per trained token (gae, remax, reinforce_plus_plus)
     lam: float = share(1.0)  # GAE's lambda

@@ -75,7 +75,7 @@ class RefOffload:
 class PolicyLoss:
     """Which policy loss."""
 
-    # ppo (also called vanilla), gspo, cispo, dr_grpo or reinforce
+    # ppo (also called vanilla), gspo, cispo, dr_grpo, reinforce, or module:function
     loss_mode: str = choice(of=LOSSES, default="ppo", own=True)
 
 

@@ -51,7 +51,7 @@ class Trainer:
     default_local_dir: str = ""  # the run directory; default runs/<project_name>/<experiment_name>
     total_training_steps: int | None = not_negative(None)  # RL steps; 0: none; default: total_epochs over the data
     total_epochs: int = positive(1)  # passes over the data when total_training_steps is not given
-    # and tensorboard, wandb, swanlab, mlflow, trackio
+    # and tensorboard, wandb, swanlab, mlflow, trackio, or module:function
     logger: list[str] = choice(*OWN_LOGGERS, of=TRACKERS, default=["console"], own=True)
     nnodes: int = only_one(1)  # machines; only 1 here
     n_gpus_per_node: int = only_one(1, or_none=True)  # GPUs; only 1 here (0 or 1 on a CPU)
