@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.chat import TEMPLATES, Renderer
 from recollect.packing.samples import trajectory_samples
-from recollect.runs.directory import trajectory_rows
+from recollect.runs.directory import rows_of
 from recollect.types import BadInput, Group, Task, ToolResult, Trajectory
 from tests.agents.stage import Box, Script, play
 from tests.chat.tokenizers_with_markers import family
@@ -296,7 +296,7 @@ def test_tool_rewards_are_a_part_of_the_score(renderer: Renderer) -> None:
     assert done.tool_reward == -0.75
     assert done.score is not None
     assert (done.score.total, done.score.parts) == (0.25, {"tools": -0.75})
-    (row,) = trajectory_rows([Group(Task("t", "q"), [done])])
+    (row,) = rows_of([Group(Task("t", "q"), [done])])
     assert (row["tool_calls"], row["tool_reward"], row["stop"]) == ({"ok": 3}, -0.75, "answered")
 
 

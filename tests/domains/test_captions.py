@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.domains.captions import captions_of, clock
-from recollect.domains.passages import Passages, passages_of
+from recollect.domains.passages import indexed, passages_of
 
 SRT = (
     "1\r\n00:00:05,000 --> 00:00:10,000\r\nA man <i>enters</i>.\r\n\r\n"
@@ -55,6 +55,6 @@ def test_passages_and_their_ranks() -> None:
     assert passages_of("a b\nc d") == ["a b", "c d"]
     assert passages_of("a\nb\n\nc") == ["a\nb", "c"]
     assert passages_of("One. Two! Three") == ["One.", "Two!", "Three"]
-    found = Passages("mira trusts kolu.\nkolu holds 1.\nbano holds 2.")
-    assert found.search("kolu holds", 2) == ["kolu holds 1.", "mira trusts kolu."]
-    assert found.search("nothing", 3) == []
+    found = indexed("mira trusts kolu.\nkolu holds 1.\nbano holds 2.")
+    assert [found.texts[i] for i in found.search("kolu holds", 2, "bm25")] == ["kolu holds 1.", "mira trusts kolu."]
+    assert found.search("nothing", 3, "bm25") == []

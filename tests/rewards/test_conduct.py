@@ -34,6 +34,9 @@ SEARCH, BOXED = hermes("search", query="mira"), r"So \boxed{472}."
         ("Thought: x\nAction: search\nAction Input: mira\n", [Call("search", "mira")]),
         ('Action: search\nInput: {"q": 1}\nObservation: y', [Call("search", '{"q": 1}')]),
         ("Action: \nAction Input: mira", [Call("", "mira", False)]),
+        ("**Action:** search\nAction Input: mira\nFinal Answer: 5", [Call("search", "mira")]),
+        ("Input: 5\nOutput: 6", []),  # words of an answer
+        ('{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}}', [Call("f", "{}"), Call("g", "{}")]),
         ("<search> mira </search>", [Call("search", "mira")]),
         ("plain 5", []),
         ('{"answer": 5}', []),

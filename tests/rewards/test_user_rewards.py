@@ -18,7 +18,7 @@ from recollect.config import Config
 from recollect.rewards import find_reward
 from recollect.rewards.arguments import check_names
 from recollect.rewards.scoring import as_score
-from recollect.runs.directory import trajectory_rows
+from recollect.runs.directory import rows_of
 from recollect.types import BadInput, Group, Score, Task, Trajectory
 from tests.standin import Standin, asks_once, collect, kinds
 
@@ -117,7 +117,7 @@ def test_scores_are_plain_numbers(tmp_path: Path) -> None:
     assert as_score(True) == Score(1.0)
     assert as_score({"reward": 1, "format": np.float32(0.5), "count": np.int64(2)}).parts == {"format": 0.5, "count": 2}
     score = as_score(Score(1.0, {"format": np.float32(0.5)}))  # type: ignore[dict-item]
-    row = next(iter(trajectory_rows([Group(Task("t", "q"), [Trajectory("t", 0, score=score)])])))
+    row = next(iter(rows_of([Group(Task("t", "q"), [Trajectory("t", 0, score=score)])])))
     assert json.loads(json.dumps(row))["parts"] == {"format": 0.5}
 
 

@@ -14,7 +14,7 @@ from recollect.config import Config
 from recollect.config.aliases import resolve
 from recollect.config.compose import from_yaml
 from recollect.files.output import write_atomic
-from recollect.runs.directory import Run, remove_tree, trajectory_rows
+from recollect.runs.directory import Run, remove_tree, rows_of
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Completion, Failure, Group, Score, Task, Trajectory, Turn
 
@@ -242,7 +242,7 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
     run.save_trajectories("step-000002", groups())
     run.save_trajectories("step-000001", groups()[:0])
     rows = list(run.trajectories())
-    assert rows == list(trajectory_rows(groups()))
+    assert rows == list(rows_of(groups()))
     good, bad = rows
     assert good["turns"][0] == {
         "role": "memory",

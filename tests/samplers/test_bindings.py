@@ -16,8 +16,8 @@ from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import weights_hash
 from recollect.tasks.needle import expert
-from recollect.training.stored_samples import as_trajectory
 from recollect.training.train_run import Fit
+from recollect.trajectories.codec import decode
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
@@ -161,11 +161,11 @@ def test_who_is_trained_is_printed_stored_and_read_back(tmp_path: Path, capsys: 
             ("memory", True, 0),
             ("qa", False, 1),
         }
-        for turn, stored in zip(as_trajectory(row, "here").turns, row["turns"], strict=True):
+        for turn, stored in zip(decode(row, "here")[1].turns, row["turns"], strict=True):
             assert (turn.trainable, turn.question) == (stored["is_trainable"], stored["question"])
         for stored in row["turns"]:  # as another program may write it
             del stored["trainable"], stored["question"]
-        turns = as_trajectory(row, "here").turns
+        turns = decode(row, "here")[1].turns
         assert [(t.trainable, t.question) for t in turns] == [(True, 0), (True, 0), (False, 1)]
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from recollect.config import Algorithm
 from recollect.config.compose import compose
-from recollect.packing.batch import build_batch
+from recollect.packing.batch import Batch, build_batch
 from recollect.runtime.console import Console
 from recollect.training.learner.learner import Learner
 from recollect.training.rl.annotate import annotate
+from recollect.training.rl.estimate import Estimate, estimate
 from recollect.training.rl.offline import OfflineStream, compared, read_offline
 from recollect.training.train_run import Fit
 from recollect.types import BadInput
@@ -90,3 +93,33 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path: Path, small_model: Path)
     check_ids(stored, 23)
     with pytest.raises(BadInput, match="another tokenizer"):
         check_ids(stored, 22)
+
+
+@pytest.mark.parametrize("group_by", ["question", "role", "task"])
+def test_an_offline_step_has_the_advantages_of_the_step_that_was_stored(
+    tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch, group_by: str
+) -> None:
+    """Of tasks with several questions: the turns of each, and the memory's, earn what they earned when sampled."""
+    seen: list[tuple[list[list[int]], np.ndarray]] = []
+
+    def watched(cfg: Algorithm, batch: Batch, *given: Any) -> Estimate:
+        made = estimate(cfg, batch, *given)
+        seen.append(([ids.tolist() for ids in batch.sequences], made.advantages.numpy()))
+        return made
+
+    monkeypatch.setattr("recollect.training.rl.step.estimate", watched)
+    score = tmp_path / "score.py"
+    score.write_text("def some(answer):\n    return sum(answer.encode()) % 7 / 6\n")
+    common = [
+        *(f"actor_rollout_ref.model.path={small_model}", f"memory.scores=[{score}:some]", *SMALL),
+        *("sft.steps=0", "actor_rollout_ref.rollout.n=3", "data.train_batch_size=2", "data.max_response_length=8"),
+        *(f"algorithm.group_by={group_by}", "trainer.device=cpu"),
+    ]
+    first = [f"trainer.default_local_dir={tmp_path / 'run'}", "trainer.total_training_steps=1"]
+    Fit(compose("ledger", [*common, *first]), Console(True)).fit()
+    more = [f"trainer.default_local_dir={tmp_path / 'off'}", f"data.offline_files={tmp_path / 'run'}"]
+    Fit(compose("ledger", [*common, *more]), Console(True)).fit()
+    online, offline = seen
+    assert online[0] == offline[0]
+    assert len(np.unique(online[1])) > 6  # the questions of an attempt differ
+    assert np.array_equal(online[1], offline[1])

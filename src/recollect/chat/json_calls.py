@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from recollect.chat.schemas import Schema, loads
 from recollect.types import ToolCall
@@ -14,37 +14,56 @@ _DECODER = json.JSONDecoder()
 _OPEN, _CLOSE, _PYTHON = "<tool_call>", "</tool_call>", "<|python_tag|>"
 
 
+class JSONCall(NamedTuple):
+    """What stands where a call should be."""
+
+    text: str  # as it is written
+    value: Any  # its JSON
+    error: str | None = None  # what is wrong with it; then there is no value
+
+
 def hermes(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """Every ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``."""
-    calls, place = [], 0
-    while (start := text.find(_OPEN, place)) >= 0:
-        value, end, problem = _json_at(text, start + len(_OPEN))
-        if problem is None and text.startswith(_CLOSE, _skip(text, end, "")):
-            place = _skip(text, end, "") + len(_CLOSE)
-            calls.append(_call(value, "arguments"))
-            continue
-        close, again = text.find(_CLOSE, start), text.find(_OPEN, start + len(_OPEN))
-        place = min([p for p in (close, again) if p >= 0], default=len(text))
-        problem = problem or f"after a call's JSON there has to be {_CLOSE}"
-        calls.append(ToolCall("", None, error=problem))
-    return calls
+    return [_call(found, "arguments") for found in tagged_calls(text)]
 
 
 def llama(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """``{"name": …, "parameters": {…}}``, the whole of a reply, several with ; between them."""
+    return [_call(found, "parameters") for found in bare_calls(text)]
+
+
+def tagged_calls(text: str) -> list[JSONCall]:
+    """What stands in every <tool_call>."""
+    calls, place = [], 0
+    while (start := text.find(_OPEN, place)) >= 0:
+        inside = start + len(_OPEN)
+        value, end, problem = _json_at(text, inside)
+        if problem is None and text.startswith(_CLOSE, _skip(text, end, "")):
+            place = _skip(text, end, "") + len(_CLOSE)
+            calls.append(JSONCall(text[inside:end].strip(), value))
+            continue
+        close, again = text.find(_CLOSE, start), text.find(_OPEN, inside)
+        place = min([p for p in (close, again) if p >= 0], default=len(text))
+        problem = problem or f"after a call's JSON there has to be {_CLOSE}"
+        calls.append(JSONCall(text[inside:place].strip(), None, problem))
+    return calls
+
+
+def bare_calls(text: str) -> list[JSONCall]:
+    """The calls that a reply consists of; none where it is something else."""
     tagged = _PYTHON in text
     text = text.split(_PYTHON, 1)[-1].strip()
     if not text.startswith("{"):
-        return [ToolCall("", None, error="a call is a JSON object")] if tagged else []
-    calls: list[ToolCall] = []
+        return [JSONCall(text, None, "a call is a JSON object")] if tagged else []
+    calls: list[JSONCall] = []
     place = 0
     while place < len(text):
         value, end, problem = _json_at(text, place)
         if problem is None and not tagged and not calls and not (isinstance(value, dict) and "name" in value):
             return []  # an answer that happens to be JSON
         if problem is not None:
-            return [*calls, ToolCall("", None, error=problem)] if tagged or calls or '"name"' in text else []
-        calls.append(_call(value, "parameters"))
+            return [*calls, JSONCall(text[place:], None, problem)] if tagged or calls or '"name"' in text else []
+        calls.append(JSONCall(text[place:end], value))
         place = _skip(text, end, ";")
     return calls
 
@@ -65,8 +84,11 @@ def _skip(text: str, place: int, more: str) -> int:
     return place
 
 
-def _call(value: Any, key: str) -> ToolCall:
+def _call(found: JSONCall, key: str) -> ToolCall:
     """The call that a JSON value stands for; both usual names of the arguments are taken."""
+    value = found.value
+    if found.error is not None:
+        return ToolCall("", None, error=found.error)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return ToolCall("", None, error=f'a call is a JSON object with "name" and "{key}"')
     given = value.get(key, value.get("arguments", value.get("parameters")))

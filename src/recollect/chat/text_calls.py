@@ -23,18 +23,26 @@ _FENCED = re.compile(r"^```\w*\s*(.*?)\s*```$", re.DOTALL)
 
 def react(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """Every ``Action: tool`` with its ``Action Input:`` (or ``Input:``), up to a final answer."""
-    calls: list[ToolCall] = []
-    waiting = ""  # an action without its input so far
+    return [
+        _without_input(name or "", schemas) if body is None else _with_input(name or "", body, schemas)
+        for name, body in react_actions(text)
+    ]
+
+
+def react_actions(text: str) -> list[tuple[str | None, str | None]]:
+    """(action, its input) up to a final answer; None where one of them is missing."""
+    found: list[tuple[str | None, str | None]] = []
+    waiting: str | None = None  # an action without its input so far
     for label, body in _labelled(text):
         if label == "final answer":
             break
         if label == "action":
-            calls += [_without_input(waiting, schemas)] if waiting else []
+            found += [(waiting, None)] if waiting else []
             waiting = body.strip("`")
         elif label in ("action input", "input"):
-            calls.append(_with_input(waiting, body, schemas))
-            waiting = ""
-    return [*calls, _without_input(waiting, schemas)] if waiting else calls
+            found.append((waiting, body))
+            waiting = None
+    return [*found, (waiting, None)] if waiting else found
 
 
 def react_answer(text: str) -> str | None:
@@ -50,7 +58,7 @@ def react_answer(text: str) -> str | None:
 def code(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """The one fenced python block, as a call of the python tool."""
     tool = named(schemas, "python_executor", "code_interpreter")
-    blocks, opened = _FENCE.findall(text), len(_FENCE_OPEN.findall(text))
+    blocks, opened = python_blocks(text), len(_FENCE_OPEN.findall(text))
     if not opened:
         return []
     if len(blocks) < opened:
@@ -58,6 +66,11 @@ def code(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     if len(blocks) > 1:
         return [ToolCall(tool, None, error=f"write one python block in a turn, not {len(blocks)}")]
     return [ToolCall(tool, {only_parameter(schemas, tool, "code"): blocks[0]})]
+
+
+def python_blocks(text: str) -> list[str]:
+    """What stands in every fenced block of python."""
+    return _FENCE.findall(text)
 
 
 def search_r1(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from recollect.config import Config
 from recollect.registries import AGENTS
+from recollect.runtime.address import is_address
 from recollect.types import BadInput
 
 Kind = Literal["trainable", "frozen", "endpoint", "serve"]
@@ -41,7 +42,7 @@ def bound(role: str, text: str, api: str | None = None) -> Bound:
         where = where or api or ""
         if not where:
             raise BadInput(f"{FIXED_API} is required: roles.{role}=endpoint needs an address such as {EXAMPLE}")
-        if not where.startswith(("http://", "https://")):
+        if not is_address(where):
             raise BadInput(f"{given} is no address; it starts with http:// or https://, as in {EXAMPLE}")
     if not where:
         raise BadInput(f"roles.{role}={text} needs a model folder: {kind}:DIR")

@@ -37,8 +37,12 @@ def questions_of(task: Task) -> list[Question]:
 
 
 def asked_of(task: Task) -> list[dict[str, Any]]:
-    """The questions as plain objects, to be stored."""
-    return [{"question": q.text, "answers": list(q.answers), "position": q.position} for q in questions_of(task)]
+    """The questions as plain objects, to be stored; one names its source where that is not the task's."""
+    return [
+        {"question": q.text, "answers": list(q.answers), "position": q.position}
+        | ({"source": q.source} if q.source != task.source else {})
+        for q in questions_of(task)
+    ]
 
 
 def _question(row: Any, source: str, place: str) -> Question:

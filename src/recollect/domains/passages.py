@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from functools import lru_cache
 
 from recollect.config import Config
 from recollect.data.documents import pieces
-from recollect.retrieval.bm25 import K1, B, words_of
+from recollect.retrieval.text_index import TextIndex
 from recollect.tools.search import NOTHING
 from recollect.tools.tool import tool
 from recollect.types import Task
@@ -26,39 +24,13 @@ def passages_of(text: str) -> list[str]:
     return [text.strip()] if text.strip() else []
 
 
-class Passages:
-    """A few passages in memory, ranked by BM25."""
-
-    def __init__(self, text: str) -> None:
-        self.texts = passages_of(text)
-        self.counts = [Counter(words_of(p)) for p in self.texts]
-        self.lengths = [sum(c.values()) for c in self.counts]
-        self.average = sum(self.lengths) / max(1, len(self.lengths))
-        self.held = Counter(word for c in self.counts for word in c)
-
-    def search(self, query: str, top_k: int) -> list[str]:
-        """The best passages that hold a word of the query; equal ones in their order."""
-        wanted = Counter(words_of(query))
-        scores = [self._score(i, wanted) for i in range(len(self.texts))]
-        best = sorted((i for i, s in enumerate(scores) if s > 0), key=lambda i: (-scores[i], i))
-        return [self.texts[i] for i in best[:top_k]]
-
-    def _score(self, i: int, wanted: Counter[str]) -> float:
-        norm = K1 * (1 - B + B * self.lengths[i] / self.average)
-        return sum(
-            times * self._rarity(word) * tf * (K1 + 1) / (tf + norm)
-            for word, times in wanted.items()
-            if (tf := self.counts[i].get(word, 0))
-        )
-
-    def _rarity(self, word: str) -> float:
-        return math.log1p((len(self.texts) - self.held[word] + 0.5) / (self.held[word] + 0.5))
-
-
 @lru_cache(maxsize=256)
-def indexed(text: str) -> Passages:
+def indexed(text: str) -> TextIndex:
     """The passages of a document, kept for the other attempts at its task."""
-    return Passages(text)
+    index = TextIndex()
+    for passage in passages_of(text):
+        index.add(passage)
+    return index
 
 
 @tool
@@ -73,5 +45,6 @@ def search(query: str, task: Task, cfg: Config) -> str:
     if task.context is None:
         return "There is nothing to search."
     text = task.context if isinstance(task.context, str) else "".join(pieces(task.context))
-    found = indexed(text).search(query, min(cfg.search.top_k, MOST))
-    return "\n".join(p[: cfg.search.max_length] for p in found) or NOTHING
+    index = indexed(text)
+    found = index.search(query, min(cfg.search.top_k, MOST), "bm25")
+    return "\n".join(index.texts[i][: cfg.search.max_length] for i in found) or NOTHING

@@ -1,9 +1,9 @@
-"""BM25 over memory-mapped arrays, exact.
+"""BM25: the score of a term, and an index over memory-mapped arrays, exact.
 
-    score(q, d) = Σ rarity(t) · tf · (k1 + 1) / (tf + k1 · (1 - b + b · |d| / avg))   over the words t of q
-    rarity(t)   = ln(1 + (N - df + 0.5) / (df + 0.5))
+    score(q, d) = Σ idf(t) · tf · (k1 + 1) / (tf + k1 · (1 - b + b · |d| / avgdl))   over the terms t of q
+    idf(t)      = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N passages, of which df hold t; tf times in d, which has |d| words, avg on average. A word twice in q counts twice.
+N passages, of which df hold t; tf times in d, which has |d| terms, avgdl on average. A term twice in q counts twice.
 
 On disk are the sorted words (``words.bin`` and where each ends), for each word the passages that hold it and how often
 (``docs``, ``counts``, from ``starts[w]`` to ``starts[w + 1]``), and the passages' lengths.
@@ -28,6 +28,16 @@ _WORD = re.compile(r"\w+")
 def words_of(text: str) -> list[str]:
     """The words that are compared: compatibility forms folded, lower case."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+
+
+def term_scores(qtf: int, tf: np.ndarray, lengths: np.ndarray, avgdl: float, count: int) -> np.ndarray:
+    """What a term that a query holds ``qtf`` times adds to the passages that hold it, of ``count`` in all.
+
+    ``tf`` says how often each of them holds it, ``lengths`` how many terms each has.
+    """
+    df = len(tf)
+    idf = np.log1p((count - df + 0.5) / (df + 0.5))
+    return qtf * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * (lengths / avgdl)))
 
 
 def build(texts: Iterable[str], folder: Path) -> None:
@@ -104,15 +114,14 @@ class BM25:
         """[passages] the score of every passage, 0 where no word of the query occurs."""
         count = len(self.lengths)
         total = np.zeros(count)
-        for word, times in sorted(Counter(words_of(query)).items()):
+        for word, qtf in sorted(Counter(words_of(query)).items()):
             at = self._find(word.encode("utf-8", "surrogatepass"))
             if at is None:
                 continue
             a, b = int(self.starts[at]), int(self.starts[at + 1])
             docs, tf = np.asarray(self.docs[a:b]), np.asarray(self.counts[a:b], np.float64)
-            rarity = np.log1p((count - (b - a) + 0.5) / (b - a + 0.5))
-            length = np.asarray(self.lengths[docs], np.float64) / self.average
-            total[docs] += times * rarity * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length))
+            lengths = np.asarray(self.lengths[docs], np.float64)
+            total[docs] += term_scores(qtf, tf, lengths, self.average, count)
         return total
 
     def search(self, query: str, most: int) -> list[tuple[int, float]]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from recollect.retrieval.bm25 import best
-from recollect.retrieval.embedding_service import URLS, Service
+from recollect.retrieval.embedding_service import Service
+from recollect.runtime.address import is_address
 from recollect.runtime.plugins import find
 from recollect.types import BadInput
 
@@ -33,7 +34,7 @@ def find_embedder(name: str | None, served: str | None = None, timeout_s: float 
 
     ``served`` is the model that a service is asked for.
     """
-    if name is not None and name.startswith(URLS):
+    if name is not None and is_address(name):
         return Service(name, served, timeout_s)
     if served is not None:
         raise BadInput(f"search.embedding_name={served} goes with an address as search.embedding_model")

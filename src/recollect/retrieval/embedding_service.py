@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from recollect.runtime.address import is_address
 from recollect.runtime.secrets import key_of
 from recollect.runtime.threads import LoopThread
 from recollect.types import BadInput
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from recollect.policies.http_replies import Reply
 
 KEY = "RECOLLECT_EMBEDDING_KEY"  # the environment variable with the service's key
-URLS = ("http://", "https://")
 BATCH = 64  # texts of a request
 TRIES, PAUSE_S = 4, 0.25  # of a request; the pause doubles
 LARGEST = 64 << 20  # bytes of an answer
@@ -124,7 +124,7 @@ class Service:
 def endpoint_of(address: str) -> str:
     """Where texts are posted: the address itself where it ends in /embeddings, else below it, or below its /v1."""
     parts = urlsplit(address)
-    if not address.startswith(URLS) or not parts.hostname:
+    if not is_address(address) or not parts.hostname:
         raise BadInput(f"search.embedding_model={address} is no address; it looks like http://localhost:8080/v1")
     if parts.username or parts.password:
         raise BadInput(f"search.embedding_model: an address with a login is refused; put the key into {KEY}")

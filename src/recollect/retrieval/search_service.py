@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect.chat.schemas import loads
 from recollect.retrieval.corpus import Passage
+from recollect.runtime.address import is_address
 from recollect.runtime.secrets import key_of, redacted, without_keys
 from recollect.types import BadInput
 
@@ -42,7 +43,7 @@ class Remote:
     """A search service."""
 
     def __init__(self, endpoint: str, style: str = "json", timeout: float = 20.0) -> None:
-        if not endpoint.startswith(("http://", "https://")):
+        if not is_address(endpoint):
             raise BadInput(f"search.endpoint={endpoint}: expected an address that starts with http:// or https://")
         if style not in STYLES:
             raise BadInput(f"search.endpoint_style={style} is unknown; known: {', '.join(STYLES)}")

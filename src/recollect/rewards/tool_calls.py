@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
+from recollect.chat.json_calls import JSONCall, bare_calls, tagged_calls
+from recollect.chat.schemas import loads
+from recollect.chat.text_calls import python_blocks, react_actions
 from recollect.types import Trajectory
 
-_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.DOTALL)
-_REACT = re.compile(
-    r"^[ \t]*Action[ \t]*:[ \t]*(?P<name>[^\n]*)\n+[ \t]*(?:Action[ \t]+)?Input[ \t]*:[ \t]*"
-    r"(?P<input>.*?)(?=^[ \t]*(?:Action|Thought|Observation|Final Answer)[ \t]*:|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
 _TAGGED = re.compile(r"<(search|python|code)>(.*?)</\1>", re.DOTALL)
-_FENCED = re.compile(r"^```(?:python|py)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,21 +30,16 @@ class Call:
 
 def calls_in(text: str, last: bool = True) -> list[Call]:
     """The calls of one turn; fenced code in the last turn is an answer and not a call."""
-    hermes = [_from_json(m.group(1), m.group(0).endswith("</tool_call>")) for m in _HERMES.finditer(text)]
-    if hermes:
-        return hermes
-    react = [_from_react(m) for m in _REACT.finditer(text)]
-    if react:
+    if tagged := tagged_calls(text):
+        return [_from_json(call) for call in tagged]
+    actions = [(name, body) for name, body in react_actions(text) if name is not None and body is not None]
+    if react := [_from_react(name, body) for name, body in actions]:
         return react
-    tagged = [Call(m.group(1), m.group(2).strip(), bool(m.group(2).strip())) for m in _TAGGED.finditer(text)]
-    if tagged:
-        return tagged
-    bare = text.strip().removeprefix("<|python_tag|>").strip()
-    if bare.startswith("{") and re.search(r'"(name|parameters)"\s*:', bare):
-        return [_from_json(bare, True)]
-    return (
-        [] if last else [Call("python", m.group(1).strip(), bool(m.group(1).strip())) for m in _FENCED.finditer(text)]
-    )
+    if named := [_of(m.group(1), m.group(2)) for m in _TAGGED.finditer(text)]:
+        return named
+    if bare := bare_calls(text):
+        return [_from_json(call) for call in bare]
+    return [] if last else [_of("python", block) for block in python_blocks(text)]
 
 
 def calls_of(trajectory: Trajectory) -> list[Call]:
@@ -57,23 +48,22 @@ def calls_of(trajectory: Trajectory) -> list[Call]:
     return [call for i, text in enumerate(texts, 1) for call in calls_in(text, last=i == len(texts))]
 
 
-def _from_json(text: str, closed: bool) -> Call:
-    try:
-        made: Any = json.loads(text)
-        name, arguments = made["name"], made.get("arguments", made.get("parameters"))
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        if closed and isinstance(name, str) and name.strip() and isinstance(arguments, dict):
-            return Call(name.strip(), json.dumps(arguments, sort_keys=True))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    return Call("", text.strip(), False)
+def _of(name: str, text: str) -> Call:
+    return Call(name, text.strip(), bool(name and text.strip()))
 
 
-def _from_react(found: re.Match[str]) -> Call:
-    name, text = found["name"].strip(), found["input"].strip()
-    try:
-        made = json.loads(text)
-        text = json.dumps(made, sort_keys=True)
-    except (ValueError, RecursionError):
-        pass
-    return Call(name, text, bool(name) and bool(text))
+def _from_json(call: JSONCall) -> Call:
+    """A call with a name and an object of arguments, which may be written as a JSON text."""
+    made = call.value if isinstance(call.value, dict) else {}
+    name, arguments = made.get("name"), made.get("arguments", made.get("parameters"))
+    with suppress(ValueError):
+        arguments = loads(arguments) if isinstance(arguments, str) else arguments
+    if isinstance(name, str) and name.strip() and isinstance(arguments, dict):
+        return Call(name.strip(), json.dumps(arguments, sort_keys=True))
+    return Call("", call.text, False)
+
+
+def _from_react(name: str, text: str) -> Call:
+    with suppress(ValueError):
+        text = json.dumps(loads(text), sort_keys=True)
+    return _of(name, text)

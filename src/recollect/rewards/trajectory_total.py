@@ -7,7 +7,6 @@ worth, so it never reaches a trajectory that passes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from recollect.rewards.math_answers import math_reward_string_equal
 from recollect.rewards.parts import Reading, plain_text
 from recollect.rewards.text import qa_em, sub_em
 from recollect.rewards.weights import PARTS, Weights
+from recollect.trajectories.codec import stored_reward
 from recollect.types import BadInput, Task
 
 FAILED_SHARE = 0.15  # of quality and reasoning that counts without completion
@@ -124,21 +124,15 @@ def calculator(weights: str | None = None) -> RewardCalculator:
 
 def reward_of(trajectory: Mapping[str, Any], place: str = "the trajectory") -> float:
     """The recorded reward, or where there is none the calculated one; ``place`` is for messages."""
-    given = trajectory.get("reward")
-    if given is None:
-        from recollect.trajectories.field_names import NotATrajectory
+    recorded = stored_reward(trajectory, place)
+    if recorded is not None:
+        return recorded
+    from recollect.trajectories.field_names import NotATrajectory
 
-        try:
-            return calculator().calculate_reward(trajectory)["total"]
-        except NotATrajectory as error:
-            raise BadInput(f"{place}: {error}") from None
     try:
-        reward = float(given)
-    except (TypeError, ValueError):
-        reward = math.nan
-    if not math.isfinite(reward):
-        raise BadInput(f"{place}: reward has to be a number or null, not {str(given)[:60]!r}")
-    return reward
+        return calculator().calculate_reward(trajectory)["total"]
+    except NotATrajectory as error:
+        raise BadInput(f"{place}: {error}") from None
 
 
 def gold_answers(trajectory: Mapping[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
 from recollect.files.reading import lines, parse_json, read_json
 from recollect.files.yaml import read_yaml
+from recollect.trajectories.codec import Row, encode
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Group
 
@@ -34,11 +35,6 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.max_ckpt_to_keep",
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
-)
-
-
-ANSWERING = (
-    "qa"  # the role whose turns are final responses: `is_final` is the number of their question, and 0 elsewhere
 )
 
 
@@ -183,11 +179,11 @@ class Run:
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
         """Write trajectories under a name (training: ``step-N``), replacing an earlier try at the same."""
-        lines = "".join(dump(row) + "\n" for row in trajectory_rows(groups))
+        lines = "".join(dump(row) + "\n" for row in rows_of(groups))
         data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
         write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
 
-    def trajectories(self) -> Iterator[dict[str, Any]]:
+    def trajectories(self) -> Iterator[Row]:
         """All stored training trajectories, step by step; those of evaluations are not among them."""
         for path in sorted((self.path / "trajectories").glob("step-*.jsonl.zst")):
             yield from read_trajectories(path)
@@ -230,48 +226,12 @@ def dump(value: Any, indent: int | None = None) -> str:
         return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
-def trajectory_rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
-    """Trajectories as plain objects: everything that training used, ids and log-probabilities included."""
+def rows_of(groups: Sequence[Group]) -> Iterator[Row]:
+    """The rows that a run stores of some groups."""
     for group in groups:
-        for t in group.trajectories:
-            yield {
-                "task_id": t.task_id,
-                "sample": t.sample,
-                "source": group.task.source,
-                "question": group.task.question,
-                "answers": list(group.task.answers),
-                "answer": t.answer,
-                **({"asked": asked_of(group.task), "question_answers": t.answers} if t.answers else {}),
-                "stop": t.stop,
-                "reward": t.score.total if t.score else None,
-                "parts": t.score.parts if t.score else {},
-                "failure": {"kind": t.failure.kind, "message": t.failure.message} if t.failure else None,
-                "notes": t.notes,
-                **({"memory_events": t.events} if t.events else {}),
-                "tool_calls": t.tool_calls,
-                "tool_reward": t.tool_reward,
-                "actions": [
-                    {"tool": a.tool, "input": a.input, "output": a.output, "outcome": a.outcome} for a in t.actions
-                ],
-                "success": t.success,
-                "turns": [
-                    {
-                        "role": turn.role,
-                        "question": turn.question,
-                        "is_final": turn.question or int(turn.role == ANSWERING),
-                        "prompt_ids": list(turn.prompt_ids),
-                        "ids": list(turn.completion.ids),
-                        "logprobs": [round(p, 6) for p in turn.completion.logprobs],
-                        "text": turn.completion.text,
-                        "stop": turn.completion.stop,
-                        "version": turn.completion.version,
-                        "trainable": turn.trainable,
-                        "is_trainable": turn.trainable,
-                        "temperature": turn.temperature,
-                    }
-                    for turn in t.turns
-                ],
-            }
+        asked = asked_of(group.task) if any(t.answers for t in group.trajectories) else []
+        for trajectory in group.trajectories:
+            yield encode(group.task, trajectory, asked)
 
 
 def remove_tree(path: Path) -> None:

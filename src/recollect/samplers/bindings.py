@@ -25,9 +25,8 @@ from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.load import load_tokenizer
 from recollect.models.starting_model import starting_model
 from recollect.policies.endpoint import Endpoint, Patience
+from recollect.runtime.address import is_address
 from recollect.samplers.child_server import Served
-
-URLS = ("http://", "https://")
 
 
 def weights_hash(model: Any) -> str:
@@ -188,7 +187,7 @@ class Casting:
 
 def acting_roles(cfg: Config, path: str | None, given: Mapping[str, str], question: str) -> Cast:
     """A cast in which nobody is trained: one model for every role, and those that single roles are given."""
-    asked = {role: Bound("endpoint" if where.startswith(URLS) else "frozen", where) for role, where in given.items()}
+    asked = {role: Bound("endpoint" if is_address(where) else "frozen", where) for role, where in given.items()}
     casting = Casting(cfg, None, question)
     if path is not None:
         everyone = casting.frozen("", path)

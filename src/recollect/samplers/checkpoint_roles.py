@@ -10,7 +10,8 @@ from recollect.config import Config
 from recollect.config.compose import compose, stored_tree
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
-from recollect.samplers.bindings import URLS, Cast, acting_roles
+from recollect.runtime.address import is_address
+from recollect.samplers.bindings import Cast, acting_roles
 from recollect.types import BadInput
 
 
@@ -51,7 +52,7 @@ class Named:
 def named(checkpoint: str | None, given: Sequence[str], settings: list[str]) -> Named:
     """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one."""
     places = role_settings(given)
-    found = {role: find_checkpoint(where) for role, where in places.items() if not where.startswith(URLS)}
+    found = {role: find_checkpoint(where) for role, where in places.items() if not is_address(where)}
     path, run = find_checkpoint(checkpoint) if checkpoint is not None else (None, None)
     origin = run if checkpoint is not None else next((r for _, r in found.values() if r is not None), None)
     cfg = config_of(origin, settings)

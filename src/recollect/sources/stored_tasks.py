@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from recollect.rewards.trajectory_total import reward_of
-from recollect.trajectories.stored_rows import Row, has_outcome, is_trajectory, task_id_of, trajectory_rows
+from recollect.trajectories.codec import Row, has_outcome, source_of, task_id_of
+from recollect.trajectories.stored_rows import is_trajectory, trajectory_rows
 from recollect.types import BadInput
 
 
@@ -60,6 +61,6 @@ def _seed(row: Row, reward: float) -> Row:
         "id": task_id_of(row),
         "question": row["question"],
         "answer": list(answers) if isinstance(answers, list | tuple) else [answers] if answers else [],
-        "data_source": str(row.get("domain") or row.get("source") or "default"),
+        "data_source": source_of(row),
         "reward": reward,
     }

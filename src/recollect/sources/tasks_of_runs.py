@@ -13,7 +13,8 @@ from recollect.config.compose import from_yaml
 from recollect.domains.families import made_up
 from recollect.files.rows import expand
 from recollect.files.yaml import read_yaml
-from recollect.trajectories.stored_rows import STORED, Row
+from recollect.trajectories.codec import Row
+from recollect.trajectories.stored_rows import STORED
 from recollect.types import BadInput, Task
 
 Tasks = Callable[[Config], Sequence[Task]]  # those of data.train_files

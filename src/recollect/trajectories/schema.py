@@ -59,7 +59,7 @@ def problem(record: Any) -> str | None:
         return f"it lacks {', '.join(missing)}" if missing else f"it has the unknown field {extra[0]}"
     if not isinstance(record["task_id"], str) or not record["task_id"]:
         return "task_id has to be a text that is not empty"
-    if record["domain"] not in DOMAINS:
+    if not isinstance(record["domain"], str) or record["domain"] not in DOMAINS:
         return f"the domain {record['domain']!r} is unknown; known: {', '.join(DOMAINS)}"
     if not isinstance(record["question"], str):
         return f"question has to be a text, not {kind(record['question'])}"

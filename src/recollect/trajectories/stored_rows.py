@@ -13,6 +13,7 @@ from recollect.files.reading import open_file, parse_json, read_json
 from recollect.files.rows import expand, read_rows
 from recollect.files.unpacking import unpacked_lines
 from recollect.registries import DOMAINS
+from recollect.trajectories.codec import Row
 from recollect.trajectories.collection import members
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.unify import unify
@@ -20,7 +21,6 @@ from recollect.types import BadInput
 
 STORED = ".jsonl.zst"  # trajectories as a run stores them
 STEP = frozenset(("role", "tool", "action"))  # one of them is in every step of an attempt
-Row = dict[str, Any]
 
 
 def is_trajectory(row: Mapping[str, Any]) -> bool:
@@ -47,20 +47,6 @@ def unified(place: str, row: Row) -> Row:
         if "actions" in row and isinstance(row.get("question"), str):  # it says enough without a domain
             return row
         raise BadInput(f"{place}: {error}") from None
-
-
-def turns_of(row: Mapping[str, Any]) -> list[Row] | None:
-    """The turns of a stored attempt, with ids; unified ones keep them in their metadata. None: it has none."""
-    about = row.get("metadata")
-    for turns in (row.get("turns"), about.get("turns") if isinstance(about, Mapping) else None):
-        if isinstance(turns, list) and all(isinstance(t, Mapping) and "ids" in t for t in turns):
-            return turns
-    return None
-
-
-def has_outcome(row: Mapping[str, Any]) -> bool:
-    """False for an attempt of recollect's own without a reward: it has failed on the way."""
-    return row.get("reward") is not None or turns_of(row) is None
 
 
 def trajectory_rows(paths: Sequence[str]) -> Iterator[tuple[str, Row]]:
@@ -116,14 +102,7 @@ def holds_trajectories(paths: Sequence[str]) -> bool:
     return row is not None and is_trajectory(row)
 
 
-def task_id_of(row: Mapping[str, Any]) -> str:
-    """The task that an attempt is one at; unified ones keep it in their metadata, beside an id of their own."""
-    about = row.get("metadata")
-    kept = about.get("task_id") if isinstance(about, Mapping) else None
-    return str(kept or row.get("task_id", ""))
-
-
-def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+def read_trajectories(path: Path) -> Iterator[Row]:
     """The trajectories of one stored file."""
     with open_file(path, "file of trajectories") as raw:
         for number, line in enumerate(unpacked_lines(raw, path), 1):

@@ -14,8 +14,8 @@ from recollect.data.documents import pieces
 from recollect.data.questions import Question, given_chunks
 from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
+from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
-from recollect.tools.memory import Finder
 from recollect.types import Message, Task
 
 LONG = 16  # characters of a token at most, on average: what is further inside is not looked at
@@ -46,7 +46,7 @@ def _embeds(cfg: Config) -> str:
 async def rag(task: Task, session: Session, cfg: Config) -> str:
     """The chunks that a search finds for a question, in their order in the document, and the question."""
     limits = cfg.rag
-    finder = Finder(embedder_of(cfg) if limits.method != "bm25" else None)
+    finder = TextIndex(embedder_of(cfg) if limits.method != "bm25" else None)
     given = given_chunks(task.context)
     for chunk in given or session.sections(task.context, limits.chunk_size, "sentence", 0, "qa"):
         finder.add(chunk)

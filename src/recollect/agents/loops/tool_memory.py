@@ -20,7 +20,8 @@ from recollect.data.documents import centre_cut
 from recollect.data.questions import Question, given_chunks, questions_of
 from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
-from recollect.tools.memory import Finder, Memory
+from recollect.retrieval.text_index import TextIndex
+from recollect.tools.memory import Memory
 from recollect.tools.memory.workspace import Desk, Held, state
 from recollect.types import Message, Task
 
@@ -85,7 +86,7 @@ class Reader:
         self.chunk = 0
         find = embedder_of(cfg) if "embedding" in self.limits.search else None
         self.embedder = find
-        self.source = Finder(find) if self.limits.search_in == "source" else None
+        self.source = TextIndex(find) if self.limits.search_in == "source" else None
 
     async def read(self, parts: Sequence[str]) -> None:
         """The next chunk, in one conversation for each of its parts."""

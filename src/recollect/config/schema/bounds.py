@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import field, fields, is_dataclass
 from typing import Any
 
+from recollect.runtime.address import is_address
+
 Rule = Callable[[str, Any], str]  # (key, value) → what is wrong; empty: nothing
 
 
@@ -58,9 +60,8 @@ def below_one(default: float) -> Any:
 
 def address(default: str | None = None) -> Any:
     """An address of HTTP, where one is given."""
-    web = ("http://", "https://")
     words = " is no address; it starts with http:// or https://"
-    return must(default, lambda value: not value or value.startswith(web), words)
+    return must(default, lambda value: not value or is_address(value), words)
 
 
 def filled(default: str, hint: str) -> Any:

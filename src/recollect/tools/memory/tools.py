@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
-from recollect.tools.memory.note_search import Finder
 from recollect.tools.memory.store import CORE, Full
 from recollect.tools.memory.workspace import Desk, state
 from recollect.tools.tool import tool
@@ -139,7 +139,7 @@ async def _search(desk: Desk, tool_name: str, query: str, top_k: int | None, den
     if desk.source is not None:
         finder, names, first = desk.source, [f"chunk {i + 1}" for i in range(desk.read)], desk.read
     else:
-        finder, names, first = Finder(desk.embedder), list(desk.memory.notes), len(desk.memory.notes)
+        finder, names, first = TextIndex(desk.embedder), list(desk.memory.notes), len(desk.memory.notes)
         for title, content in desk.memory.notes.items():
             finder.add(f"{title}: {content}")
     wanted = {"query": query, "most": most, "method": method, "first": first}

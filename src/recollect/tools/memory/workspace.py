@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.retrieval.dense import Embedder
-from recollect.tools.memory.note_search import Finder
+from recollect.retrieval.text_index import TextIndex
 from recollect.tools.memory.store import Memory
 
 Held = set[tuple[str, str]]  # (title, content) of every note that stood at the end of a chunk
@@ -25,7 +25,7 @@ class Desk:
     chunk: int = 0  # the chunk that is being read; 0: none
     question: int = 0  # the question that is being answered; 0: none
     top_k: int = 5  # what a search finds unless it asks for another number
-    source: Finder | None = None  # the document's chunks, where searches look in them
+    source: TextIndex | None = None  # the document's chunks, where searches look in them
     read: int = 0  # how many of them had been read
     embedder: Embedder | None = None
     held: Held = field(default_factory=set)

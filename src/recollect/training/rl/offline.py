@@ -17,8 +17,8 @@ from recollect.rewards.trajectory_total import reward_of
 from recollect.training.rl.gather import Gathered
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.sequences import can_be_said, row_samples
-from recollect.training.stored_samples import as_trajectory, is_sampled
-from recollect.trajectories.stored_rows import has_outcome, is_trajectory, task_id_of, trajectory_rows, turns_of
+from recollect.trajectories.codec import decode, has_outcome, turns_of
+from recollect.trajectories.stored_rows import is_trajectory, trajectory_rows
 from recollect.types import BadInput, Group, Sample, Task, Trajectory
 
 
@@ -40,10 +40,9 @@ def read_offline(cfg: Config, say: Callable[[str], None]) -> Stored:
         if not known or not has_outcome(row) or row.get("failure"):
             stored.unused += 1
             continue
-        attempt = as_trajectory(row, place) if turns_of(row) is not None else None
-        if attempt is not None and is_sampled(attempt):
-            key = (place.rpartition(",")[0], task_id_of(row))
-            task = Task(key[1], str(row.get("question", "")), None, tuple(row.get("answers") or ()), _source(row))
+        task, attempt = decode(row, place) if turns_of(row) is not None else (None, None)
+        if task is not None and attempt is not None and is_sampled(attempt):
+            key = (place.rpartition(",")[0], task.id)
             groups.setdefault(key, Group(task, [])).trajectories.append(attempt)
         elif reward_of(row, place) >= cfg.sft.min_reward and (attempt is not None or can_be_said(row)):
             stored.imitated.append((place, row))
@@ -65,8 +64,10 @@ def read_offline(cfg: Config, say: Callable[[str], None]) -> Stored:
     return stored
 
 
-def _source(row: dict[str, Any]) -> str:
-    return str(row.get("source") or row.get("domain") or "default")
+def is_sampled(trajectory: Trajectory) -> bool:
+    """True when every trained token has the log-probability that it was sampled with."""
+    trained = [t.completion for t in trajectory.turns if t.trainable]
+    return any(c.ids for c in trained) and all(len(c.ids) == len(c.logprobs) for c in trained)
 
 
 def _plan_imitation(cfg: Config, stored: Stored) -> None:

@@ -15,10 +15,10 @@ from recollect.chat.conversation import is_conversation, read_conversation, toke
 from recollect.files.rows import expand
 from recollect.packing.samples import trajectory_samples
 from recollect.rewards.trajectory_total import reward_of
-from recollect.training.stored_samples import as_trajectory
+from recollect.trajectories.codec import decode, has_outcome
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.row_templates import load
-from recollect.trajectories.stored_rows import STORED, first_row, has_outcome, is_trajectory, trajectory_rows
+from recollect.trajectories.stored_rows import STORED, first_row, is_trajectory, trajectory_rows
 from recollect.trajectories.training_rows import conversation
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput, Sample
@@ -75,7 +75,7 @@ def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading)
 def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer) -> list[Sample]:
     """The sequences of a row: a run's very ids, a conversation, or a unified trajectory written as one."""
     if isinstance(row.get("turns"), list):
-        return trajectory_samples(as_trajectory(row, place), index, 0, supervised=True)
+        return trajectory_samples(decode(row, place)[1], index, 0, supervised=True)
     if is_trajectory(row) and not is_conversation(row):
         try:
             said = conversation(unify(row), load(None))

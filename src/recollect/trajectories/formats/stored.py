@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from recollect.registries import DOMAINS
-from recollect.trajectories.field_names import action, rest
+from recollect.trajectories.codec import decode
+from recollect.trajectories.field_names import UNKNOWN, NotATrajectory, action, rest
 from recollect.trajectories.schema import Record
+from recollect.types import Action, BadInput, Task, Trajectory
 
 
 def fits(row: Record) -> bool:
@@ -15,30 +17,38 @@ def fits(row: Record) -> bool:
 
 def read(row: Record) -> Record:
     """A run's trajectory; without tools, every turn but the last is an action of its role."""
-    calls, turns = row.get("actions") or [], row["turns"]
-    actions = [action(i, a["tool"] or "unknown", a["input"], a["output"]) for i, a in enumerate(calls, 1)]
-    if not calls:
-        actions = [action(i, str(t["role"]), t["text"]) for i, t in enumerate(turns[:-1], 1)]
-    outcomes = {str(i): {"outcome": a["outcome"]} for i, a in enumerate(calls) if a.get("outcome", "ok") != "ok"}
+    try:
+        task, made = decode(row, "the record")
+    except BadInput as error:
+        raise NotATrajectory(str(error)) from None
+    actions = [action(i, a.tool or UNKNOWN, a.input, a.output) for i, a in enumerate(made.actions, 1)]
+    if not actions:
+        actions = [action(i, t.role or UNKNOWN, t.completion.text) for i, t in enumerate(made.turns[:-1], 1)]
+    fields = {str(i): kept for i, a in enumerate(made.actions) if (kept := _unusual(a))}
     used = ("question", "answer", "reward", "success", "actions", "sample")
-    more = {"sample": row["sample"], **({"action_fields": outcomes} if outcomes else {})}
+    more = {"sample": made.sample, **({"action_fields": fields} if fields else {})}
     return {
-        "task_id": f"{row['task_id']}#{row['sample']}",
-        "domain": row["source"] if row.get("source") in DOMAINS else None,
-        "question": row["question"],
+        "task_id": f"{made.task_id}#{made.sample}",
+        "domain": task.source if task.source in DOMAINS else None,
+        "question": task.question,
         "actions": actions,
-        "final_answer": row["answer"] if row["answer"] != "" else None,
-        "success": _succeeded(row),
-        "reward": row["reward"],
+        "final_answer": made.answer or None,
+        "success": _succeeded(task, made),
+        "reward": row.get("reward"),
         "metadata": rest(row, used, more),
     }
 
 
-def _succeeded(row: Record) -> bool | None:
+def _unusual(done: Action) -> Record:
+    """What a unified action has no field for."""
+    return ({"outcome": done.outcome} if done.outcome != "ok" else {}) | ({"turn": done.turn} if done.turn else {})
+
+
+def _succeeded(task: Task, made: Trajectory) -> bool | None:
     """What the domain's check said; without one a failure or no reward is none, and the full reward is one."""
-    if row.get("success") is not None:
-        return bool(row["success"])
-    if row.get("failure") is not None:
+    if made.success is not None:
+        return bool(made.success)
+    if made.failure is not None:
         return False
-    reward = row["reward"]
-    return None if reward is None or 0 < reward < 1 or not row.get("answers") else reward >= 1
+    reward = None if made.score is None else made.score.total
+    return None if reward is None or 0 < reward < 1 or not task.answers else reward >= 1

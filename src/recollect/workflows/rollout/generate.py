@@ -27,6 +27,7 @@ from recollect.policies.endpoint import EndpointGone
 from recollect.registries import DOMAINS
 from recollect.rewards.before_run import check_reward
 from recollect.runtime.console import Console
+from recollect.trajectories.codec import SPECIAL, encode
 from recollect.types import BadInput, Sampling, Task, Trajectory
 from recollect.workflows.rollout.players import EXPERT, players, settings_of
 from recollect.workflows.rollout.tasks import Asked, answered_from, tasks_of
@@ -109,30 +110,9 @@ def record_of(task: Task, made: Trajectory, domain: str, policy: str, alone: boo
     asked = DOMAINS[domain].ask(task)
     document = task.context if isinstance(task.context, str) and len(task.context) <= FIELDS_KEPT else None
     about = {k: v for k, v in {"context": document, "answers": list(task.answers), **task.fields}.items() if v}
-    turns = [
-        {
-            "role": t.role,
-            "text": t.completion.text,
-            "prompt_ids": list(t.prompt_ids),
-            "ids": list(t.completion.ids),
-            "logprobs": [round(p, 6) for p in t.completion.logprobs],
-            "stop": t.completion.stop,
-            "version": t.completion.version,
-            "temperature": t.temperature,
-        }
-        for t in made.turns
-    ]
-    metadata: dict[str, Any] = {
-        "task_id": task.id,
-        "sample": made.sample,
-        "policy": policy,
-        "stop": made.stop,
-        "parts": made.score.parts if made.score else {},
-        "failure": {"kind": made.failure.kind, "message": made.failure.message} if made.failure else None,
-        "answers": list(task.answers),
-        "task": about,
-        "turns": turns,
-    }
+    row = encode(task, made)
+    kept = ("task_id", "sample", "stop", "parts", "failure", "answers", *SPECIAL, "turns")
+    metadata: dict[str, Any] = {"policy": policy, "task": about, **{name: row[name] for name in kept if name in row}}
     if asked != task.question:
         metadata["asked"] = asked
     return {
@@ -145,7 +125,7 @@ def record_of(task: Task, made: Trajectory, domain: str, policy: str, alone: boo
         ],
         "final_answer": made.answer or None,
         "success": False if made.failure else made.success,
-        "reward": made.score.total if made.score else None,
+        "reward": row["reward"],
         "metadata": metadata,
     }
 

@@ -10,10 +10,10 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.domains.registry import expert_of
 from recollect.policies.scripted import Expert
+from recollect.runtime.address import is_address
 from recollect.types import Task
 
 EXPERT = "expert"
-URLS = ("http://", "https://")
 
 
 def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
@@ -24,7 +24,7 @@ def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
 
     own = [f"agent.agent_type={domain}", "recurrent.enable=null", f"data.made_up={domain}"]
     own += ["agent.reward_name=trajectory", "agent.tool_parser=line"]
-    run = None if policy == EXPERT or policy.startswith(URLS) else find_checkpoint(policy)[1]
+    run = None if policy == EXPERT or is_address(policy) else find_checkpoint(policy)[1]
     return compose(None, [*own, *given], base={}) if run is None else config_of(run, [*own, *given])
 
 
@@ -36,7 +36,7 @@ def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -
 
     named = {role: name for role, name in (("*", policy), ("user", user)) if name is not None}
     scripted = {role: _expert(cfg) for role, name in named.items() if name == EXPERT}
-    others = {r: n if n.startswith(URLS) else find_checkpoint(n)[0] for r, n in named.items() if n != EXPERT}
+    others = {r: n if is_address(n) else find_checkpoint(n)[0] for r, n in named.items() if n != EXPERT}
     if not others:
         yield scripted
         return

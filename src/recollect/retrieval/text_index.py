@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 
-from recollect.retrieval.bm25 import K1, B, best, words_of
+from recollect.retrieval.bm25 import best, term_scores, words_of
 from recollect.retrieval.dense import Embedder, embed
 from recollect.retrieval.fuse import DEPTH, fused
 
 
-class Finder:
+class TextIndex:
     """Texts that can be searched; more may be added at any time."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
@@ -36,14 +36,13 @@ class Finder:
         size = len(self.texts) if first is None else min(first, len(self.texts))
         scores = np.zeros(size)
         average = sum(self._lengths[:size]) / size if size else 0.0
-        for word, times in sorted(Counter(words_of(query)).items()):
+        for word, qtf in sorted(Counter(words_of(query)).items()):
             held = [i for i in self._holders.get(word, ()) if i < size]
             if not held:
                 continue
             tf = np.array([self._counts[i][word] for i in held], np.float64)
-            length = np.array([self._lengths[i] for i in held], np.float64) / average
-            rarity = np.log1p((size - len(held) + 0.5) / (len(held) + 0.5))
-            scores[held] += times * rarity * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length))
+            lengths = np.array([self._lengths[i] for i in held], np.float64)
+            scores[held] += term_scores(qtf, tf, lengths, average, size)
         return best(scores, most, above=0.0)
 
     def dense(self, query: str, most: int, first: int | None = None) -> list[tuple[int, float]]:

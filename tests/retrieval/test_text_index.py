@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.retrieval.bm25 import BM25, build
-from recollect.tools.memory import Finder
+from recollect.retrieval.text_index import TextIndex
 
 texts = st.lists(st.text(alphabet="abc ", max_size=20), min_size=1, max_size=8)
 
@@ -18,7 +18,7 @@ texts = st.lists(st.text(alphabet="abc ", max_size=20), min_size=1, max_size=8)
 @settings(max_examples=30)
 @given(texts, st.text(alphabet="abc ", max_size=8), st.integers(1, 5))
 def test_scores_are_those_of_the_disk_index(rows: list[str], query: str, most: int) -> None:
-    finder = Finder()
+    finder = TextIndex()
     for row in rows:
         finder.add(row)
     with TemporaryDirectory() as folder:
@@ -30,7 +30,7 @@ def test_scores_are_those_of_the_disk_index(rows: list[str], query: str, most: i
 
 
 def test_only_what_was_there_then_is_found() -> None:
-    finder = Finder(lambda rows: [[float("red" in r), 1.0] for r in rows])
+    finder = TextIndex(lambda rows: [[float("red" in r), 1.0] for r in rows])
     for row in ("a blue door", "a red door", "a red car"):
         finder.add(row)
     assert finder.search("red", 3, "bm25", first=2) == [1]
