@@ -55,9 +55,7 @@ def read(collector: Collector, tasks: list[Task]) -> tuple[float, list[Group]]:
 
 def prefix_mib(parts: Parts) -> float:
     """Memory of the keys and values that the engine keeps for reuse."""
-    cache = parts.engine.cache
-    per_token = 2 * cache.layers * cache.heads * cache.dim * cache.dtype.itemsize
-    return parts.engine.scheduler.prefixes.tokens * per_token / MIB
+    return parts.engine.scheduler.prefixes.tokens * parts.engine.backend.cache.token_bytes / MIB
 
 
 def measure(cfg: Config, parts: Parts, chunks: int, args: argparse.Namespace) -> float:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.engine import Engine
-from recollect.engine.schedule import LONG
+from recollect.engine.cpu.cpu_backend import CpuBackend
+from recollect.engine.plain import PlainBackend
 from recollect.types import BadInput, Completion, Sampling
 from tests.conftest import ARCHITECTURES, make_pair
 
@@ -63,10 +64,10 @@ CASES = {
 @pytest.mark.parametrize("compiled", [True, False])
 def test_greedy_equals_generate(kind: str, case: str, compiled: bool) -> None:
     plain, ours = make_pair(kind)
-    engine = Engine(ours, decode=str, max_batched_tokens=128)
-    if compiled and engine.kernel is None:
+    backend = None if compiled else PlainBackend(ours)
+    engine = Engine(ours, decode=str, max_batched_tokens=128, backend=backend)
+    if compiled and not isinstance(engine.backend, CpuBackend):
         pytest.skip("there is no compiler here")
-    engine.kernel = engine.kernel if compiled else None
     prompts = CASES[case]()
     for prompt, done in zip(prompts, run(engine, prompts, temperature=0.0), strict=True):
         assert list(done.ids) == reference_ids(plain, prompt)
@@ -76,10 +77,10 @@ def test_greedy_equals_generate(kind: str, case: str, compiled: bool) -> None:
 
 def test_compiled_attention_in_bfloat16_equals_the_operations_of_torch() -> None:
     _, ours = make_pair("Qwen3")
-    engines = [Engine(ours.bfloat16(), decode=str) for _ in range(2)]
-    if engines[0].kernel is None:
+    ours.bfloat16()
+    engines = [Engine(ours, decode=str), Engine(ours, decode=str, backend=PlainBackend(ours))]
+    if not isinstance(engines[0].backend, CpuBackend):
         pytest.skip("there is no compiler here")
-    engines[1].kernel = None
     prompts = [ids(1, 50) + ids(10 + i, 3 + i) for i in range(20)] + [ids(30 + i, 5 + 40 * i) for i in range(4)]
     first, second = (run(e, prompts, temperature=0.0, max_tokens=1) for e in engines)
     found, expected = (torch.tensor([d.logprobs[0] for d in done]) for done in (first, second))
@@ -260,7 +261,7 @@ def test_errors_reach_requests_that_were_about_to_join(monkeypatch: pytest.Monke
         await asyncio.wait_for(engine.generate(ids(1, 9), Sampling()), 5)
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.cache, "ensure", full)
+        patched.setattr(engine.backend.cache, "ensure", full)
         with pytest.raises(MemoryError, match="no room"):
             asyncio.run(go())
     assert list(run(engine, [ids(1, 9)], temperature=0.0)[0].ids) == reference_ids(plain, ids(1, 9))
@@ -291,7 +292,7 @@ def test_new_weights_after_a_loop_that_ended_early(freed: bool) -> None:
 def test_a_loop_that_was_closed_with_requests_under_way() -> None:
     plain, ours = make_pair("Qwen3")
     engine, loop = Engine(ours, decode=str), asyncio.new_event_loop()
-    engine.told_at_once = 1
+    engine.handover = 1
 
     async def leaves() -> list[Any]:
         left = [asyncio.ensure_future(engine.generate(ids(i, 9), Sampling(max_tokens=3 + i // 3))) for i in range(6)]
@@ -312,7 +313,7 @@ def test_a_loop_that_was_closed_with_requests_under_way() -> None:
 def test_completions_that_nobody_has_been_told_of(most: int) -> None:
     plain, ours = make_pair("Qwen3")
     engine = Engine(ours, decode=str)
-    engine.told_at_once = most
+    engine.handover = most
 
     async def go() -> list[Any]:
         asked = [engine.generate(ids(i, 9), Sampling(max_tokens=4, temperature=0.0)) for i in range(5)]
@@ -337,7 +338,7 @@ def test_completions_that_nobody_has_been_told_of(most: int) -> None:
 def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
     plain, ours = make_pair(kind)
     engine = Engine(ours, decode=str)
-    if engine.kernel is None:
+    if not isinstance(engine.backend, CpuBackend):
         pytest.skip("there is no compiler here")
     replaced = {n for n, m in ours.named_modules() if type(m) is not type(plain.get_submodule(n))}
     assert "model.norm" in replaced
@@ -351,9 +352,7 @@ def test_compiled_modules_take_the_place_of_equal_ones_only(kind: str) -> None:
 
 def test_a_new_prefix_is_never_taken_for_one_that_is_gone() -> None:
     plain, ours = make_pair("Qwen3")
-    engine = Engine(ours, decode=str, prefix_cache_tokens=620)
-    engine.kernel = engine.decoder = None
-    engine.scheduler.long = LONG
+    engine = Engine(ours, decode=str, prefix_cache_tokens=620, backend=PlainBackend(ours))
     short = Sampling(max_tokens=3, temperature=0.0)
 
     async def go() -> None:

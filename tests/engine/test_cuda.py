@@ -37,11 +37,11 @@ def engine(model: Any, graphs: bool, **more: Any) -> Engine:
     """An engine on the GPU, with or without CUDA graphs."""
     if not graphs:
         return Engine(model, decode=str, **more)
-    from recollect.engine.cuda.cuda_engine import CudaEngine
+    from recollect.engine.cuda.cuda_backend import CudaBackend
     from recollect.engine.cuda.fused_projections import fuse
 
     fuse(model)
-    return CudaEngine(model, decode=str, **more)
+    return Engine(model, decode=str, backend=CudaBackend(model), **more)
 
 
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])
@@ -75,9 +75,9 @@ def test_steps_in_products_of_our_own_equal_the_library(kind: str, case: str) ->
     prompts, found = CASES[case](), []
     for ours in (True, False):
         there = engine(make(kind, **USUAL[kind]), True, max_batched_tokens=128)
-        assert there.layers is not None  # type: ignore[attr-defined]
+        assert there.backend.layers is not None  # type: ignore[attr-defined]
         if not ours:
-            there.layers = None  # type: ignore[attr-defined]
+            there.backend.layers = None  # type: ignore[attr-defined]
         found.append(run(there, prompts, temperature=0.0))
     for a, b in zip(*found, strict=True):
         assert a.ids == b.ids
@@ -195,7 +195,7 @@ def test_half_precision_engine_equals_a_plain_forward(budget: int, compiled: boo
     there: Any = engine(model, True, max_batched_tokens=budget)
     assert not there.stacked
     if compiled:
-        there.layers = None
+        there.backend.layers = None
         compile_layers(model)
     for _ in range(2):  # the second time prefixes are known
         for prompt, made in zip(prompts, run(there, prompts, seed=3, max_tokens=24), strict=True):

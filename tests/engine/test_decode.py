@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from recollect.engine import Engine
+from recollect.engine.cpu.cpu_backend import CpuBackend
 from recollect.types import Completion, Sampling
 from tests.models.test_native import CONFIGS, make_model
 from tests.models.test_native import pytestmark as compiled
@@ -21,10 +22,17 @@ PROMPTS = [list(range(5, 60))] * 5 + [list(range(9, 30))] * 2 + [[7], [3, 50, 4]
 def pair(kind: str, dtype: torch.dtype = torch.float32) -> tuple[Engine, Engine]:
     """An engine that decodes by the compiled pass, and one that asks the model."""
     ours = Engine(make_model(kind).to(dtype), decode=str)
-    assert ours.decoder is not None
+    assert decoder_of(ours) is not None
     plain = Engine(copy.deepcopy(ours.model), decode=str)
-    plain.decoder = None
+    assert isinstance(plain.backend, CpuBackend)
+    plain.backend.decoder = None
     return ours, plain
+
+
+def decoder_of(engine: Engine) -> Any:
+    """The compiled pass of an engine, if it has one."""
+    assert isinstance(engine.backend, CpuBackend)
+    return engine.backend.decoder
 
 
 def run(engine: Engine, prompts: list[list[int]] = PROMPTS, **more: Any) -> list[Completion]:
@@ -80,4 +88,4 @@ def test_a_model_of_another_form_is_left_to_the_library() -> None:
         return output * 2
 
     model.model.layers[1].mlp.register_forward_hook(doubled)
-    assert Engine(model, decode=str).decoder is None
+    assert decoder_of(Engine(model, decode=str)) is None

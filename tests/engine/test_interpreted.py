@@ -19,18 +19,17 @@ if torch.cuda.is_available():
 os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
-from recollect.engine import batching as plain_engine
-from recollect.engine import prefix, rows
+from recollect.engine import Engine
 from recollect.engine.cuda import attention_kernels as kernels
-from recollect.engine.cuda import cuda_engine
-from recollect.engine.cuda import prefill as prompts
+from recollect.engine.cuda import cuda_backend, device_cache, flash_prefill
 from recollect.engine.cuda import prefix_pieces as share
-from recollect.engine.cuda.cuda_engine import CudaEngine
+from recollect.engine.cuda.cuda_backend import CudaBackend
+from recollect.engine.cuda.device_cache import DeviceCache
 from recollect.engine.cuda.device_rows import NUMBERS, DeviceRows
+from recollect.engine.cuda.graph_pool import GraphPool
 from recollect.engine.cuda.sampling_kernels import SHIFT
-from recollect.engine.request import Request
+from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
-from recollect.engine.rows import Cache
 from recollect.models.attention import using
 from recollect.models.compiled import compile_layers
 from recollect.types import Completion, Sampling
@@ -61,12 +60,21 @@ class Nothing:
         return lambda *args: None
 
 
-class Interpreted(CudaEngine):
-    """The engine with graphs that are run again."""
+def run_again(pool: GraphPool, work: Callable[[], object]) -> Any:
+    """Capture a graph: run the work once, and again for every replay."""
+    work()
+    return Again(work)
 
-    def _graph(self, work: Callable[[], object]) -> Any:
-        work()
-        return Again(work)
+
+def interpreted(model: Any, max_rows: int = 256, row_bytes: int | None = None, **more: Any) -> Engine:
+    """An engine with the GPU's backend."""
+    return Engine(model, str, max_rows, backend=CudaBackend(model, max_rows, row_bytes=row_bytes), **more)
+
+
+def backend_of(engine: Engine) -> CudaBackend:
+    """The GPU's backend."""
+    assert isinstance(engine.backend, CudaBackend)
+    return engine.backend
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +86,10 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     for name in ("zeros", "ones"):
         monkeypatch.setattr(torch, name, pageable(getattr(torch, name)))
-    for module in (prefix, rows):
-        monkeypatch.setattr(module, "by_token", lambda device: True)
-    for name in ("focus", "replace_modules"):
-        monkeypatch.setattr(plain_engine, name, lambda model: None)
-    monkeypatch.setattr(plain_engine, "kernel", lambda *args: None)
-    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
-    monkeypatch.setattr(prompts, "takes", lambda *args: True)
-    monkeypatch.setattr(prompts, "attend_lengths", attend_padded)
-    monkeypatch.setattr(cuda_engine, "LONG", 40)
+    monkeypatch.setattr(GraphPool, "capture", run_again)
+    monkeypatch.setattr(flash_prefill, "takes", lambda *args: True)
+    monkeypatch.setattr(flash_prefill, "attend_lengths", attend_padded)
+    monkeypatch.setattr(cuda_backend, "LONG", 40)
     for module in (kernels, share):
         monkeypatch.setattr(module, "PROGRAMS", 4)
 
@@ -136,38 +139,39 @@ def model() -> Any:
 
 
 def test_it_is_the_path_that_a_gpu_takes(model: Any) -> None:
-    there = Interpreted(model, decode=str)
-    assert there.layers is not None
-    assert not there.stacked
+    there = interpreted(model)
+    assert backend_of(there).layers is not None
+    assert backend_of(there).flash
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_greedy_equals_the_library(model: Any, case: str) -> None:
-    there, asked = Interpreted(model, decode=str, max_batched_tokens=128), CASES[case]()
+    there, asked = interpreted(model, max_batched_tokens=128), CASES[case]()
     for _ in range(2):  # the second time prefixes are known
         check(model, asked, run(there, asked, temperature=0.0, max_tokens=5))
-    assert there.graphs or len(asked) < 3
+    assert backend_of(there).graphs or len(asked) < 3
 
 
 def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_engine, "READ_GRAPH_FROM", 2)
-    there = Interpreted(model, decode=str)
+    monkeypatch.setattr(cuda_backend, "PREFILL_GRAPH_FROM", 2)
+    there = interpreted(model)
     for turn in range(3):
         asked = [ids(3 * turn, 60 + turn)]
         check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
     for turn in range(3):
         asked = [ids(20 + turn, 90), ids(30 + turn, 70 + turn)]
         check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
-    assert {size: graph.replays for size, (_, graph) in there.reads.items()} == {(256, 1): 1, (256, 2): 2}  # type: ignore[attr-defined]
+    captured: Any = backend_of(there).prefill_graphs
+    assert {size: graph.replays for size, (_, graph) in captured.items()} == {(256, 1): 1, (256, 2): 2}
     there.free()
-    assert not there.reads
+    assert not backend_of(there).prefill_graphs
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
 
 
 @pytest.mark.parametrize("length", [1, 30, 60])
 @pytest.mark.parametrize("count", [1, 2])
 def test_few_tokens(model: Any, length: int, count: int) -> None:
-    there, asked = Interpreted(model, decode=str), [ids(1, length)] * 2
+    there, asked = interpreted(model), [ids(1, length)] * 2
     for _ in range(2):
         made = run(there, asked, temperature=0.0, max_tokens=count)
         assert [len(done.ids) for done in made] == [count, count]
@@ -175,10 +179,11 @@ def test_few_tokens(model: Any, length: int, count: int) -> None:
 
 
 def test_no_step_is_launched_after_the_last(model: Any) -> None:
-    there, asked = Interpreted(model, decode=str), [ids(1, 60)]
+    there, asked = interpreted(model), [ids(1, 60)]
     launched: list[int] = []
-    launch = there._launch
-    there._launch = lambda: launched.append(1) or launch()  # type: ignore[func-returns-value,method-assign,return-value]
+    backend = backend_of(there)
+    launch = backend._launch
+    backend._launch = lambda state: launched.append(1) or launch(state)  # type: ignore[func-returns-value,method-assign,return-value]
     run(there, asked, temperature=0.0, max_tokens=4)
     assert len(launched) == 4
 
@@ -187,13 +192,13 @@ def test_samples_and_stops_equal_those_of_any_other_batch(model: Any) -> None:
     asked = [ids(1, 60), ids(1, 60), ids(2, 9), ids(3, 50) + ids(4, 5)]
     every: list[dict[str, Any]] = [{}, {"top_p": 0.7}, {"top_k": 4, "temperature": 0.8}]
     for options in every:
-        together = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, **options)
+        together = run(interpreted(model), asked, seed=3, max_tokens=6, **options)
         for i, prompt in enumerate(asked):
-            alone = run(Interpreted(model, decode=str), [prompt] * (i + 1), seed=3, max_tokens=6, **options)
+            alone = run(interpreted(model), [prompt] * (i + 1), seed=3, max_tokens=6, **options)
             assert alone[i].ids == together[i].ids
             torch.testing.assert_close(torch.tensor(alone[i].logprobs), torch.tensor(together[i].logprobs), **EXACT)
     stop = together[0].ids[2]
-    stopped = run(Interpreted(model, decode=str), asked, seed=3, max_tokens=6, stop_ids=(stop,), **options)
+    stopped = run(interpreted(model), asked, seed=3, max_tokens=6, stop_ids=(stop,), **options)
     for whole, cut in zip(together, stopped, strict=True):
         end = whole.ids.index(stop) + 1 if stop in whole.ids else 6
         assert cut.ids == whole.ids[:end]
@@ -201,7 +206,7 @@ def test_samples_and_stops_equal_those_of_any_other_batch(model: Any) -> None:
 
 
 def test_a_conversation_goes_on_from_what_was_kept(model: Any) -> None:
-    there, first = Interpreted(model, decode=str), ids(1, 60)
+    there, first = interpreted(model), ids(1, 60)
     (done,) = run(there, [first], temperature=0.0, max_tokens=5, keep=True)
     before = there.stats.computed_prompt_tokens
     asked = [[*first, *done.ids, 7, 8]]
@@ -210,7 +215,7 @@ def test_a_conversation_goes_on_from_what_was_kept(model: Any) -> None:
 
 
 def test_requests_that_nobody_awaits_leave(model: Any) -> None:
-    there = Interpreted(model, decode=str)
+    there = interpreted(model)
 
     async def go() -> Completion:
         jobs = [
@@ -234,54 +239,54 @@ def test_requests_that_nobody_awaits_leave(model: Any) -> None:
 
 
 def test_an_error_in_a_step_is_forgotten(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 12)]
-    land = there._land
+    there, asked = interpreted(model), [ids(1, 60), ids(2, 12)]
+    flush = there.backend.flush
 
-    def fails() -> None:
+    def fails(*args: Any) -> None:
         if there.stats.steps >= 2:
             raise RuntimeError("no luck")
-        land()
+        flush(*args)
 
-    monkeypatch.setattr(there, "_land", fails)
+    monkeypatch.setattr(there.backend, "flush", fails)
     with pytest.raises(RuntimeError, match="no luck"):
         run(there, asked, temperature=0.0, max_tokens=6)
-    monkeypatch.setattr(there, "_land", land)
+    monkeypatch.setattr(there.backend, "flush", flush)
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=6))
 
 
 @pytest.mark.parametrize("way", [{}, {"top_k": 96}], ids=["own kernel", "library"])
 def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> None:
     """A row ends on the device: the step that follows changes nothing of it, and the host is told how it ended."""
-    there, asked = Interpreted(model, decode=str), [ids(1, 60), ids(2, 60)]
+    there, asked = interpreted(model), [ids(1, 60), ids(2, 60)]
     free = run(there, asked, temperature=0.0, max_tokens=8, **way)
-    told: list[list[int]] = []
-    land = there._land
+    results: list[list[int]] = []
+    backend = backend_of(there)
+    flush = backend.flush
 
-    def watched() -> None:
-        if there._flight is not None:
-            told.append(there._flight.told[:2].tolist())
-        land()
+    def watched(*args: Any) -> None:
+        if backend._pending is not None:
+            results.append(backend._pending.results[:2].tolist())
+        flush(*args)
 
-    there._land = watched  # type: ignore[method-assign]
+    backend.flush = watched  # type: ignore[method-assign]
     stop = next(t for t in free[0].ids[1:6] if t not in free[1].ids)
     done = run(there, asked, temperature=0.0, max_tokens=8, stop_ids=(*range(200, 219), stop), **way)
     assert done[0].ids == free[0].ids[: free[0].ids.index(stop) + 1]
     assert done[1].ids == free[1].ids
     ends = free[0].ids.index(stop)
-    assert told[ends] == [stop + (1 << SHIFT), free[1].ids[ends]]
-    assert told[ends + 1][0] == told[ends][0]  # launched before the host knew
-    assert told[-1][0] == free[1].ids[7] + (2 << SHIFT)
-    numbers = dict(zip(NUMBERS, there.rows.numbers[:, 0].tolist(), strict=True))
+    assert results[ends] == [stop + (1 << SHIFT), free[1].ids[ends]]
+    assert results[ends + 1][0] == results[ends][0]  # launched before the host knew
+    assert results[-1][0] == free[1].ids[7] + (2 << SHIFT)
+    numbers = dict(zip(NUMBERS, backend.rows.numbers[:, 0].tolist(), strict=True))
     assert (numbers["count"], numbers["position"], numbers["ended"]) == (8, 59 + 8, 2)
 
 
 def test_more_prefixes_than_half_the_rows(model: Any) -> None:
     """Numbers of programs are rounded up to a power of two, numbers of rows to a multiple of 32."""
-    state, made = RowState(70), DeviceRows(70, Cache(1, 1, 8, torch.float32, torch.device("cpu")), 2)
-    shape = (1, 1, 8, torch.float32, torch.device("cpu"))
-    prefixes = [prefix.Prefix(torch.arange(40).numpy(), *shape) for _ in range(69)]
+    state, made = RowState(70), DeviceRows(70, DeviceCache(1, 1, 8, torch.float32, torch.device("cpu")), 2)
+    prefixes = [made.cache.new_prefix(torch.arange(40).numpy()) for _ in range(69)]
     for i in range(70):
-        request = Request(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
+        request = EngineRequest(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
         request.attach(prefixes[min(i, 68)], 40)
         state.add(request)
     assert made.upload(state)[:3] == (96, 16, 128)
@@ -291,8 +296,8 @@ def test_more_prefixes_than_half_the_rows(model: Any) -> None:
 
 def test_agents_go_on_a_few_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that end together are told together only so far as that does not keep the GPU waiting."""
-    monkeypatch.setattr(Interpreted, "told_at_once", 2)
-    there = Interpreted(model, decode=str)
+    monkeypatch.setattr(CudaBackend, "handover", 2)
+    there = interpreted(model)
     order: list[tuple[int, int]] = []
 
     async def ask(number: int) -> Completion:
@@ -313,9 +318,10 @@ def test_agents_go_on_a_few_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_sampled_while_prompts_are_read(model: Any) -> None:
     """A row's first token comes with its first step, so the host need not wait for what it reads."""
-    there, kept = Interpreted(model, decode=str), []
-    read = there.layers.read  # type: ignore[union-attr]
-    there.layers.read = lambda *args: kept.append(read(*args)) or kept[-1]  # type: ignore[union-attr, method-assign, func-returns-value]
+    there, kept = interpreted(model), []
+    layers: Any = backend_of(there).layers
+    prefill = layers.prefill
+    layers.prefill = lambda *args: kept.append(prefill(*args)) or kept[-1]  # type: ignore[func-returns-value]
     asked = [ids(1, 60) + ids(5 + i, 7) for i in range(3)] + [ids(3, 1)]
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
     assert [len(x) for x in kept] == [0] * len(kept) != []
@@ -326,8 +332,8 @@ def test_a_large_models_layers_are_the_compiled_ones(monkeypatch: pytest.MonkeyP
     """Where a model is too wide for our kernels, prompts and rows go through the library's layers, compiled."""
     graphs = compiling_lightly(monkeypatch)
     compiled = make("Qwen2", **SMALL)
-    there = Interpreted(compiled, decode=str, max_batched_tokens=64)
-    there.layers = None
+    there = interpreted(compiled, max_batched_tokens=64)
+    backend_of(there).layers = None
     compile_layers(compiled)
     asked = [ids(1, 150), *(ids(2, 60) + ids(9 + i, 7) for i in range(3)), ids(4, 3)]
     for _ in range(2):
@@ -342,10 +348,10 @@ def test_slots_hold_what_rows_come_to_own(
     model: Any, length: int, new: int, rows_of: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of a prompt, and every sampled token that is computed, one of them before the host knows of the end."""
-    monkeypatch.setattr(rows, "slot_length", lambda tokens: 1 << (tokens - 1).bit_length())
-    each = Interpreted(model, decode=str).cache.token_bytes
-    there = Interpreted(model, decode=str, max_rows=4, row_bytes=rows_of and 4 * rows_of * each)
+    monkeypatch.setattr(device_cache, "slot_length", lambda tokens: 1 << (tokens - 1).bit_length())
+    each = interpreted(model).backend.cache.token_bytes
+    there = interpreted(model, max_rows=4, row_bytes=rows_of and 4 * rows_of * each)
     asked = [ids(i, length) for i in range(4)]
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=new))
-    assert there.cache.made == 1, "the cache grew while rows were decoding"
+    assert there.backend.cache.generation == 1, "the cache grew while rows were decoding"
     assert there.stats.peak_rows == (4 if rows_of is None else 2)

@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from recollect.engine.cuda import layers
-from recollect.engine.cuda.elementwise import store
+from recollect.engine.cuda.elementwise import store_kv
 from recollect.engine.cuda.fused_projections import fuse
 from recollect.engine.cuda.matmuls import Norm, Tile, add, begin
 from recollect.models.attention import Asked, register, using
@@ -57,7 +57,9 @@ def make(kind: str, **more: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize(("way", "rows"), [("decode", 1), ("decode", 17), ("decode", 64), ("read", 1), ("read", 150)])
+@pytest.mark.parametrize(
+    ("way", "rows"), [("decode", 1), ("decode", 17), ("decode", 64), ("prefill", 1), ("prefill", 150)]
+)
 @pytest.mark.parametrize("kind", USUAL)
 @torch.inference_mode()
 def test_usual_models_give_the_numbers_of_the_library(kind: str, way: str, rows: int) -> None:
@@ -84,8 +86,8 @@ def test_only_what_is_kept_goes_through_all_of_the_last_layer(keep: list[int]) -
     tokens = torch.arange(8, device=DEVICE)
     some, every = Asked(8), Asked(8)
     some.keep = torch.tensor(keep, dtype=torch.int64, device=DEVICE)
-    found = made.read(tokens, tokens, some)
-    torch.testing.assert_close(found, made.read(tokens, tokens, every)[keep])
+    found = made.prefill(tokens, tokens, some)
+    torch.testing.assert_close(found, made.prefill(tokens, tokens, every)[keep])
     assert all(torch.equal(a, b) for a, b in zip(some.asked, every.asked, strict=True))
 
 
@@ -118,7 +120,7 @@ def test_keys_and_values_go_to_each_tokens_place() -> None:
     row, start = slots[0, 0, 2].data_ptr(), prefix.data_ptr() + 40 * dim * prefix.itemsize  # tokens 0– of slot 2, 40–
     places = [[row + i * dim * 4, room * dim, 4 * heads * room * dim] for i in range(6)]
     places += [[start + i * dim * 4, 2 * room * dim, heads * 2 * room * dim] for i in range(15)]
-    store(k, v, torch.tensor(places, device=DEVICE).t().contiguous(), 1)
+    store_kv(k, v, torch.tensor(places, device=DEVICE).t().contiguous(), 1)
     assert torch.equal(slots[1, :, 2, :, :6], made[:, :, :6])
     assert torch.equal(prefix[1, :, :, 40:55], made[:, :, 6:])
     assert slots.count_nonzero() == slots[1, :, 2, :, :6].count_nonzero()

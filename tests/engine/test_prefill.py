@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 from recollect.engine import Engine
-from recollect.engine import batching as plain_engine
-from recollect.engine.batching import Reading
-from recollect.engine.cuda import prefill as prompts
-from recollect.engine.cuda.prefill import Prompts, in_groups
-from recollect.engine.prefix import Prefix
-from recollect.engine.request import Request
-from recollect.engine.rows import Cache, Stack
+from recollect.engine.backend import AdmissionRules
+from recollect.engine.cuda import flash_prefill
+from recollect.engine.cuda.device_cache import DeviceCache
+from recollect.engine.cuda.flash_prefill import FlashPrefill, in_groups
+from recollect.engine.flat_batch import FlatPart
+from recollect.engine.plain import PlainBackend
+from recollect.engine.plain_attention import PrefixStack
+from recollect.engine.prefix import PrefixChunk
+from recollect.engine.request import EngineRequest
+from recollect.engine.row_state import RowState
 from recollect.models.attention import Scoring
 from recollect.models.compiled import compile_layers
 from recollect.types import Sampling
@@ -52,7 +55,7 @@ def attend_plainly(
     return out, total
 
 
-class PlainPrompts(Prompts):
+class PlainFlashPrefill(FlashPrefill):
     """The same with memory as it lies on a CPU, and rows that sample from the end of their prompts."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
@@ -69,38 +72,47 @@ class PlainPrompts(Prompts):
             self.cache.keys[layer][slot, :, :, spot] = k[: len(slot)]
             self.cache.values[layer][slot, :, spot] = v[: len(slot)]
         start = len(slot)
-        for prefix, count in self.reading:
+        for prefix, count in self.chunks:
             new, place = slice(start, start + count), slice(prefix.done, prefix.done + count)
             prefix.keys[layer][:, :, place] = k[new].permute(1, 2, 0)
             prefix.values[layer][:, place] = v[new].transpose(0, 1)
             start += count
 
 
-class FlatEngine(Engine):
-    """Decodes as on a CPU and reads prompts as on a GPU."""
+class FlatBackend(PlainBackend):
+    """Decodes as the plain backend and prefills as a GPU."""
 
-    def __init__(self, model: Any, **more: Any) -> None:
-        super().__init__(model, decode=str, **more)
-        self.kernel = None
-        self.scheduler.long, self.scheduler.scores, self.scheduler.together = 40, None, True
+    def __init__(self, model: Any, max_rows: int = 256) -> None:
+        super().__init__(model, max_rows)
+        self.rules = AdmissionRules(40, None, join_early=True)
         self.passes: list[tuple[int, int]] = []
 
-    def _forward(self, joining: list[Request], reading: list[tuple[Prefix, int]], decoding: int) -> Tensor:
-        self.passes.append((len(joining), len(reading)))
-        self.stack, self._rows_changed = Stack(self.cache), True  # rows may have joined before their prefix was done
-        return super()._forward(in_groups(joining), reading, decoding)
+    def forward(self, state: RowState, joining: list[EngineRequest], chunks: list[PrefixChunk]) -> Tensor:
+        self.passes.append((len(joining), len(chunks)))
+        # rows may have joined before their prefix was done
+        self.stack, self._rows_changed = PrefixStack(self.cache), True
+        return super().forward(state, in_groups(joining), chunks)
 
-    def _prompts(self, joining: list[Request], reading: list[tuple[Prefix, int]]) -> list[Reading]:
-        if not joining and not reading:
+    def prompt_parts(self, first: int, joining: list[EngineRequest], chunks: list[PrefixChunk]) -> list[FlatPart]:
+        if not joining and not chunks:
             return []
-        part = PlainPrompts(self.cache, len(self.state.requests), joining, reading)
-        tokens = [*(r.suffix for r in joining), *part.tokens()]
-        return [(part, tokens, [*(r.positions for r in joining), *part.positions()])]
+        return [PlainFlashPrefill(self.cache, first, joining, chunks).part()]  # type: ignore[arg-type]
+
+
+def flat_engine(model: Any, max_rows: int = 256, **more: Any) -> Engine:
+    """Decodes as on a CPU and prefills as on a GPU."""
+    return Engine(model, str, max_rows, backend=FlatBackend(model, max_rows), **more)
+
+
+def passes(engine: Engine) -> list[tuple[int, int]]:
+    """Rows that joined and chunks of prefixes of every step."""
+    assert isinstance(engine.backend, FlatBackend)
+    return engine.backend.passes
 
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "attend_lengths", attend_plainly)
+    monkeypatch.setattr(flash_prefill, "attend_lengths", attend_plainly)
 
 
 MORE = {
@@ -117,7 +129,7 @@ MORE = {
 @pytest.mark.parametrize("budget", [32, 128, 8192])
 def test_prompts_in_flat_calls_equal_the_library(kind: str, case: str, budget: int) -> None:
     plain, ours = make_pair(kind)
-    engine, asked = FlatEngine(ours, max_batched_tokens=budget), MORE[case]()
+    engine, asked = flat_engine(ours, max_batched_tokens=budget), MORE[case]()
     for _ in range(2):  # the second time prefixes are known
         for prompt, done in zip(asked, run(engine, asked, temperature=0.0), strict=True):
             assert list(done.ids) == reference_ids(plain, prompt)
@@ -126,44 +138,41 @@ def test_prompts_in_flat_calls_equal_the_library(kind: str, case: str, budget: i
 
 
 def test_a_row_joins_in_the_step_that_reads_the_last_of_its_prefix() -> None:
-    engine = FlatEngine(make_pair("Qwen3")[1])
+    engine = flat_engine(make_pair("Qwen3")[1])
     run(engine, [ids(1, 200)], temperature=0.0, max_tokens=3)
-    assert engine.passes == [(1, 1), (0, 0), (0, 0)]
-    group = FlatEngine(make_pair("Qwen3")[1])
+    assert passes(engine) == [(1, 1), (0, 0), (0, 0)]
+    group = flat_engine(make_pair("Qwen3")[1])
     run(group, [ids(1, 200) + ids(5 + i, 9) for i in range(4)], temperature=0.0, max_tokens=2)
-    assert group.passes == [(4, 1), (0, 0)]
+    assert passes(group) == [(4, 1), (0, 0)]
 
 
 def test_a_row_waits_where_its_end_does_not_fit_the_step() -> None:
-    engine = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=100)
+    engine = flat_engine(make_pair("Qwen3")[1], max_batched_tokens=100)
     run(engine, [ids(1, 200)], temperature=0.0, max_tokens=2)
-    assert engine.passes == [(0, 1), (1, 1), (0, 0)]
-    full = FlatEngine(make_pair("Qwen3")[1], max_batched_tokens=199)
+    assert passes(engine) == [(0, 1), (1, 1), (0, 0)]
+    full = flat_engine(make_pair("Qwen3")[1], max_batched_tokens=199)
     run(full, [ids(1, 200)], temperature=0.0, max_tokens=2)
-    assert full.passes == [(0, 1), (1, 0), (0, 0)]
+    assert passes(full) == [(0, 1), (1, 0), (0, 0)]
 
 
 def test_compiled_layers_read_beginnings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the last layer gives for tokens that nobody reads may not be its queries: operators must not do so."""
     plain, ours = make_pair("Qwen2")
     graphs = compiling_lightly(monkeypatch)
-    for name in ("focus", "replace_modules"):  # as on a CPU
-        monkeypatch.setattr(plain_engine, name, lambda model: None)
-    monkeypatch.setattr(plain_engine.Decoder, "of", lambda model: None)
-    engine = FlatEngine(ours, max_batched_tokens=100)
+    engine = flat_engine(ours, max_batched_tokens=100)
     compile_layers(ours)
     (done,) = run(engine, [ids(1, 250)], temperature=0.0, max_tokens=3)
     assert graphs() > 0
-    assert engine.passes[0] == (0, 1)
+    assert passes(engine)[0] == (0, 1)
     assert list(done.ids) == reference_ids(plain, ids(1, 250))[:3]
 
 
 def test_places_are_where_keys_and_values_lie() -> None:
-    shape = (3, 2, 8, torch.float32, torch.device("cpu"))
-    cache, prefix = Cache(*shape), Prefix(np.arange(70), *shape)
+    cache = DeviceCache(3, 2, 8, torch.float32, torch.device("cpu"))
+    prefix = cache.new_prefix(np.arange(70))
     cache.ensure(4, 50, 0)
     prefix.done = 33
-    part = Prompts(cache, 2, [request(5), request(1)], [(prefix, 20)])
+    part = FlashPrefill(cache, 2, [request(5), request(1)], [PrefixChunk(prefix, 20)])
     places = iter(part.places.t().tolist())
     rows = [(lambda layer, row=row: cache.values[layer][row]) for row in (2, 3)]
     for values, spots in zip([*rows, lambda layer: prefix.values[layer][:, 33:]], (5, 1, 20), strict=True):
@@ -176,6 +185,6 @@ def test_places_are_where_keys_and_values_lie() -> None:
     assert next(places, None) is None
 
 
-def request(tokens: int) -> Request:
+def request(tokens: int) -> EngineRequest:
     """One that shares nothing."""
-    return Request(np.arange(tokens), Sampling(), 0, None)  # type: ignore[arg-type]
+    return EngineRequest(np.arange(tokens), Sampling(), 0, None)  # type: ignore[arg-type]

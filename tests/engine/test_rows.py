@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.engine.rows import Fitting, slot_length
+from recollect.engine.cuda.device_cache import MemoryLimit, slot_length
 
 
 @given(st.integers(1, 600), st.integers(1, 1 << 20), st.integers(0, 1 << 40), st.integers(1, 20000))
 def test_rows_that_fit(most: int, each: int, room: int, longest: int) -> None:
-    rows = Fitting(most, each, room).rows(longest)
+    rows = MemoryLimit(most, each, room).rows(longest)
     assert 1 <= rows <= most
     slots = 1 << (rows - 1).bit_length()  # what the cache makes for so many
     assert rows == 1 or slots * slot_length(longest) * each <= room
-    assert Fitting(most, each, None).rows(longest) == most
+    assert MemoryLimit(most, each, None).rows(longest) == most
 
 
 @given(st.integers(1, 1 << 20))

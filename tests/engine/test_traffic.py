@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.engine import Engine
-from recollect.engine.cuda import prefill as prompts
+from recollect.engine.cuda import flash_prefill
 from recollect.types import Completion, Sampling
 from tests.conftest import make_pair
 from tests.engine.test_batching import ids
-from tests.engine.test_prefill import FlatEngine, attend_plainly
+from tests.engine.test_prefill import attend_plainly, flat_engine
 
-WHERE = {"cpu": lambda model, **more: Engine(model, decode=str, **more), "as on a gpu": FlatEngine}
+WHERE = {"cpu": lambda model, **more: Engine(model, decode=str, **more), "as on a gpu": flat_engine}
 REQUEST = st.fixed_dictionaries(
     {
         "start": st.integers(0, 2),  # which of some long beginnings …
@@ -72,7 +72,7 @@ def test_traffic(where: str, requests: list[dict[str, Any]], rows: int, budget: 
         return await asyncio.gather(*(one(r, i) for i, r in enumerate(requests)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "attend_lengths", attend_plainly)
+        patch.setattr(flash_prefill, "attend_lengths", attend_plainly)
         found = asyncio.run(asyncio.wait_for(everyone(), 60))
     for place, (request, done) in enumerate(zip(requests, found, strict=True)):
         if done is None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.engine.batching import Engine
-from recollect.engine.library import PlainEngine
+from recollect.engine.library import LibraryEngine
 from recollect.engine.loop import Loop
 from recollect.engine.shape import layer_name, layers_of
 from recollect.models.attention import focus, register, using
@@ -243,7 +243,7 @@ def _plain(config: Any, rows: list[np.ndarray], expected: list[Tensor], why: str
                 raise BadInput(f"{config.model_type} models cannot be used: {why}, and a token sees what follows it")
     for cached in (True, False):
         try:
-            if not _engine_difference(PlainEngine(model, str, cached=cached), model, rows):
+            if not _engine_difference(LibraryEngine(model, str, cached=cached), model, rows):
                 return Fit(False, why, cached)
         except Exception as error:
             if not cached:

@@ -1,8 +1,8 @@
 """The engine of models that compute rows in the library's own way: its forward pass, its attention, its cache.
 
 Requests that begin together with prompts of one length go on side by side, so the samples of one task do; equal prompts
-are read once. Nothing is padded, which layers with a state would take for tokens. What earlier requests computed is not
-used again.
+are prefilled once. Nothing is padded, which layers with a state would take for tokens. What earlier requests computed
+is not used again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from recollect.engine.loop import Loop
-from recollect.engine.request import Request
+from recollect.engine.request import EngineRequest
+from recollect.engine.sampling import sample_rows
 
 CACHES = ("past_key_values", "cache_params")  # what models call what they keep of a row
 
@@ -26,7 +27,7 @@ CACHES = ("past_key_values", "cache_params")  # what models call what they keep 
 class Cohort:
     """Rows of one length, and what the model keeps of them."""
 
-    requests: list[Request]
+    requests: list[EngineRequest]
     cache: dict[str, Any]
 
     def choose(self, rows: Sequence[int], device: torch.device) -> None:
@@ -35,10 +36,10 @@ class Cohort:
             cache.reorder_cache(torch.tensor(rows, device=device))
 
 
-class PlainEngine(Loop):
+class LibraryEngine(Loop):
     """Batches of equal length over one transformers model as it is.
 
-    ``cached`` False reads every row again for each token, for models that keep nothing between steps that could be
+    ``cached`` False computes every row again for each token, for models that keep nothing between steps that could be
     chosen by row.
     """
 
@@ -53,11 +54,11 @@ class PlainEngine(Loop):
         super().__init__(model, decode, max_rows, version)
         self.max_rows, self.cached = max_rows, cached
         self.cohorts: list[Cohort] = []
-        self._waiting: list[Request] = []
+        self._waiting: list[EngineRequest] = []
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
     @property
-    def waiting(self) -> list[Request]:
+    def waiting(self) -> list[EngineRequest]:
         """Requests that have no row yet."""
         return self._waiting
 
@@ -70,27 +71,27 @@ class PlainEngine(Loop):
         """Sample one token for every row, and for those that join."""
         for row in [i for i, r in enumerate(self.state.requests) if r.abandoned][::-1]:
             self._remove(row)
-        logits = {r: row for cohort in self.cohorts for r, row in self._next(cohort).items()}
+        logits = {r: row for cohort in self.cohorts for r, row in self._decode(cohort).items()}
         for group in self._joining():
-            logits |= self._begin(group)
+            logits |= self._prefill(group)
         if not logits:
             return
-        self._sample(torch.stack([logits[r] for r in self.state.requests]))
+        self._deliver(sample_rows(torch.stack([logits[r] for r in self.state.requests]), self.state))
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(logits))
 
-    def _joining(self) -> list[list[Request]]:
+    def _joining(self) -> list[list[EngineRequest]]:
         """Requests that get a row now, those with prompts of one length together, equal ones side by side."""
         self._waiting = [r for r in self._waiting if not r.abandoned]
         room = max(0, self.max_rows - len(self.state.requests))
         chosen, self._waiting = self._waiting[:room], self._waiting[room:]
-        groups: dict[int, list[Request]] = {}
+        groups: dict[int, list[EngineRequest]] = {}
         for request in chosen:
             groups.setdefault(len(request.prompt), []).append(request)
         return [sorted(group, key=lambda r: r.prompt.tobytes()) for group in groups.values()]
 
-    def _begin(self, group: list[Request]) -> dict[Request, Tensor]:
-        """Read the prompts of rows that join."""
+    def _prefill(self, group: list[EngineRequest]) -> dict[EngineRequest, Tensor]:
+        """Prefill the prompts of rows that join."""
         prompts, which = np.unique(np.stack([r.prompt for r in group]), axis=0, return_inverse=True)
         found, cache = self._model(prompts, {})
         rows = which.reshape(-1).tolist()
@@ -103,8 +104,8 @@ class PlainEngine(Loop):
         self.stats.computed_prompt_tokens += prompts.size
         return {r: found[row] for r, row in zip(group, rows, strict=True)}
 
-    def _next(self, cohort: Cohort) -> dict[Request, Tensor]:
-        """Take in the newest token of rows."""
+    def _decode(self, cohort: Cohort) -> dict[EngineRequest, Tensor]:
+        """[rows] logits after the newest token of each row."""
         place = {r: i for i, r in enumerate(self.state.requests)}
         sampled = [self.state.ids[place[r], : self.state.count[place[r]]] for r in cohort.requests]
         if self.cached:
@@ -116,7 +117,9 @@ class PlainEngine(Loop):
 
     def _model(self, tokens: np.ndarray, cache: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         """[rows, vocabulary] logits of the next tokens, and what the model keeps."""
-        out = self.model(input_ids=self._tensor(tokens), use_cache=self.cached, **cache, **self._last)
+        out = self.model(
+            input_ids=torch.from_numpy(tokens).to(self.device), use_cache=self.cached, **cache, **self._last
+        )
         kept = {name: out[name] for name in CACHES if self.cached and out.get(name) is not None}
         return out.logits[:, -1], kept
 

@@ -15,12 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from recollect.engine.noise import uniform
-from recollect.engine.request import Request
+from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
-from recollect.engine.sampling import sample
+from recollect.engine.sampling import Sampled
 from recollect.types import Completion, Sampling
 
 
@@ -36,10 +34,10 @@ class EngineStats:
 
 
 class Loop(ABC):
-    """Requests, rows and what is sampled for them; how logits are computed is an engine's own."""
+    """Requests, rows and what is sampled for them; how tokens are computed is an engine's own."""
 
-    held = 0  # tokens at the end of a prompt that a row's first step takes
-    told_at_once = 1 << 30  # callers that are told of their completions between two steps, or a fourth of the rows
+    prompt_tail = 0  # tokens at the end of a prompt that are not prefilled: a row's first decode step takes them
+    handover = 1 << 30  # completions that are handed to their callers between two steps (or a fourth of the rows)
 
     def __init__(self, model: Any, decode: Callable[[Sequence[int]], str], max_rows: int, version: int) -> None:
         self.model, self.decode, self.version = model.eval(), decode, version
@@ -48,14 +46,14 @@ class Loop(ABC):
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
         self.stats = EngineStats()
-        self._open: dict[Request, None] = {}  # that somebody waits for, also while they are between two lists
-        self._done: list[tuple[Request, Completion]] = []  # whose callers have not been told
+        self._open: dict[EngineRequest, None] = {}  # that somebody waits for, also while they are in no other list
+        self._done: list[tuple[EngineRequest, Completion]] = []  # whose callers do not have them yet
         self._loop: asyncio.Task[None] | None = None
 
     @property
     @abstractmethod
-    def waiting(self) -> list[Request]:
-        """Requests that have no row yet."""
+    def waiting(self) -> list[EngineRequest]:
+        """EngineRequests that have no row yet."""
 
     @abstractmethod
     def step(self) -> None:
@@ -65,7 +63,7 @@ class Loop(ABC):
     def _remove(self, row: int) -> None:
         """Take a row out."""
 
-    def _keep(self, request: Request, row: int, sampled: list[int]) -> None:  # noqa: B027
+    def _keep(self, request: EngineRequest, row: int, sampled: list[int]) -> None:  # noqa: B027
         """Keep what was computed of a finished row, if the engine can."""
 
     # ---- what callers use ----
@@ -87,7 +85,7 @@ class Loop(ABC):
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         noise = sampling.noise_seed
-        request = Request(prompt, sampling, noise, future, watch=watch, held=self.held)
+        request = EngineRequest(prompt, sampling, noise, future, watch=watch, prompt_tail=self.prompt_tail)
         self.waiting.append(request)
         self._open[request] = None
         self.stats.prompt_tokens += len(prompt)
@@ -127,47 +125,30 @@ class Loop(ABC):
             torch.set_num_threads(self.threads)
         try:
             while True:
-                self._tell(max(self.told_at_once, len(self.state.requests) // 4))
+                self._hand_over(max(self.handover, len(self.state.requests) // 4))
                 await asyncio.sleep(0)  # agents whose completions are done go on and ask again
                 if self.waiting or self.state.requests:
                     self.step()
                 elif not self._done:
                     return
         except Exception as error:
-            self._tell(len(self._done))
+            self._hand_over(len(self._done))
             for request in self._open:
                 if not request.abandoned:
                     request.future.set_exception(error)
             self._forget()
 
-    def _tell(self, most: int) -> None:
+    def _hand_over(self, most: int) -> None:
         """Give the oldest completions to those who wait for them."""
         self._done = [(request, completion) for request, completion in self._done if not request.abandoned]
         for request, completion in self._done[:most]:
             request.future.set_result(completion)
         del self._done[:most]
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
-
-    def _sample(self, logits: Tensor) -> None:
-        """Sample one token for every row."""
-        state = self.state
-        some = slice(len(state.requests))
-        noise = uniform(self._tensor(state.noise[some]), self._tensor(state.count[some]))
-        plain = bool((state.top_p[some] >= 1).all() and (state.top_k[some] <= 0).all())
-        ids, logprobs = sample(
-            logits,
-            self._tensor(state.temperature[some]),
-            self._tensor(state.top_p[some]),
-            self._tensor(state.top_k[some]),
-            noise,
-            plain,
-            bool((state.temperature[some] <= 0).any()),
-        )
-        chosen = ids.cpu().numpy()
-        state.append(chosen, logprobs.float().cpu().numpy())
-        self._end_rows(*state.ended(chosen))
+    def _deliver(self, sampled: Sampled) -> None:
+        """Take in one new token for every row, and finish the rows that end with it."""
+        self.state.append(sampled.ids, sampled.logprobs)
+        self._end_rows(sampled.stopped, sampled.full)
 
     def _end_rows(self, stopped: np.ndarray, full: np.ndarray) -> None:
         """Finish the rows that a stop token ends, or their limit, or their text."""
@@ -175,7 +156,7 @@ class Loop(ABC):
         for row, request in enumerate(self.state.requests):
             if request.watch is not None:
                 request.watch(self.state.ids[row, : self.state.count[row]].tolist())
-        stopped = stopped | self.state.worded(self.decode)
+        stopped = stopped | self.state.ended_by_text(self.decode)
         for row in np.flatnonzero(stopped | full)[::-1].tolist():
             self._finish(row, bool(stopped[row]))
 

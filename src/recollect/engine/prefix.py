@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,33 +16,56 @@ _numbers = count()  # of prefixes: the address of one that is gone may be anothe
 BLOCK = 16  # tokens between the places at which prefixes are looked up
 
 
-def by_token(device: torch.device) -> bool:
-    """Whether a key's numbers lie side by side: on a GPU. On a CPU the tokens do, for products with a few queries."""
-    return device.type == "cuda"
-
-
 class Prefix:
-    """Keys and values of the first tokens of some prompts, in one piece of memory."""
+    """Keys and values of the first tokens of some prompts, in one piece of memory [layers, 2, kv heads · room · dim].
+
+    ``keys`` are indexed [kv heads, dim, room] and ``values`` [kv heads, room, dim], for each layer; with
+    ``token_major`` the keys are stored as the values are (see `KVCache`).
+    """
 
     def __init__(
-        self, ids: np.ndarray, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device
+        self,
+        ids: np.ndarray,
+        layers: int,
+        heads: int,
+        dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        token_major: bool = False,
     ) -> None:
         self.ids, self.number = ids, next(_numbers)
         self.room = -(-len(ids) // ROOM) * ROOM
         self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
         self.values = [m[1].view(heads, self.room, dim) for m in self.memory]
-        if by_token(device):
+        if token_major:
             self.keys = [m[0].view(heads, self.room, dim).transpose(1, 2) for m in self.memory]
         else:
             self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]
-        self.done = 0  # tokens computed so far
-        self.users = 0  # rows that read it now
-        self.passing = False  # made for one request, not worth keeping after it
+        self.done = 0  # tokens prefilled so far
+        self.users = 0  # rows that attend to it now
+        self.temporary = False  # made for one request, not worth keeping after it
 
-    def place(self) -> tuple[int, int, int]:
-        """On a GPU, where its next token's keys go: an address, and numbers from head to head and to the values."""
-        heads, _, dim = self.values[0].shape
-        return self.memory.data_ptr() + self.done * dim * self.memory.itemsize, self.room * dim, heads * self.room * dim
+
+class PrefixChunk(NamedTuple):
+    """The next ``count`` tokens of a prefix, to be prefilled."""
+
+    prefix: Prefix
+    count: int
+
+    @property
+    def whole(self) -> bool:
+        """True where this is all of the prefix."""
+        return self.prefix.done == 0 and self.count == len(self.prefix.ids)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Its ids."""
+        return self.prefix.ids[self.prefix.done : self.prefix.done + self.count]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Where they are."""
+        return np.arange(self.prefix.done, self.prefix.done + self.count)
 
 
 class PrefixCache:

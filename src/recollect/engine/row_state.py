@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recollect.engine.request import Request
+from recollect.engine.request import EngineRequest
 from recollect.engine.stops import ends
 
 STOPS = 8  # stop ids of a row, at first
@@ -20,7 +20,7 @@ _FIELDS = (
     "owned",
     "shared",
     "stops",
-    "textual",
+    "has_stop_strings",
     "ids",
     "logprobs",
 )
@@ -30,7 +30,7 @@ class RowState:
     """Arrays over rows; the first ``len(requests)`` of them are in use."""
 
     def __init__(self, rows: int) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[EngineRequest] = []
         self.temperature = np.zeros(rows, np.float32)
         self.top_p = np.ones(rows, np.float64)
         self.top_k = np.zeros(rows, np.int64)
@@ -40,12 +40,12 @@ class RowState:
         self.owned = np.zeros(rows, np.int64)  # own tokens with keys and values in the cache
         self.shared = np.zeros(rows, np.int64)
         self.stops = np.full((rows, STOPS), -1, np.int64)
-        self.textual = np.zeros(rows, bool)  # has stop strings
+        self.has_stop_strings = np.zeros(rows, bool)
         self.ids = np.zeros((rows, 64), np.int64)  # sampled
         self.logprobs = np.zeros((rows, 64), np.float32)
 
-    def add(self, request: Request) -> None:
-        """A row for a request whose prompt has been read."""
+    def add(self, request: EngineRequest) -> None:
+        """A row for a request whose prompt is prefilled."""
         i, s = len(self.requests), request.sampling
         self.requests.append(request)
         self.temperature[i], self.top_p[i], self.top_k[i] = s.temperature, s.top_p, s.top_k
@@ -55,7 +55,7 @@ class RowState:
             self.stops = np.concatenate([self.stops, np.full_like(self.stops, -1)], 1)
         self.stops[i] = -1
         self.stops[i, : len(s.stop_ids)] = s.stop_ids
-        self.textual[i] = bool(s.stop)
+        self.has_stop_strings[i] = bool(s.stop)
 
     def append(self, ids: np.ndarray, logprobs: np.ndarray) -> None:
         """One more sampled token for every row."""
@@ -68,19 +68,29 @@ class RowState:
         self.logprobs[rows, self.count[:n]] = logprobs
         self.count[:n] += 1
 
-    def ended(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows these tokens stop, and which are at their limit."""
+    def last_ids(self) -> np.ndarray:
+        """[rows] the newest sampled token of each."""
         n = len(self.requests)
-        return (self.stops[:n] == ids[:, None]).any(1), self.count[:n] >= self.limit[:n]
+        return self.ids[np.arange(n), self.count[:n] - 1]
 
-    def worded(self, decode: Callable[[Sequence[int]], str]) -> np.ndarray:
+    def next_positions(self) -> np.ndarray:
+        """[rows] the position of that token, whose keys and values are not in the cache yet."""
+        n = len(self.requests)
+        return self.shared[:n] + self.owned[:n]
+
+    def ended_by(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows these tokens, sampled next, stop, and which they bring to their limit."""
+        n = len(self.requests)
+        return (self.stops[:n] == ids[:, None]).any(1), self.count[:n] + 1 >= self.limit[:n]
+
+    def ended_by_text(self, decode: Callable[[Sequence[int]], str]) -> np.ndarray:
         """Which rows end with one of their stop strings."""
         found = np.zeros(len(self.requests), bool)
-        for i in np.flatnonzero(self.textual[: len(self.requests)]):
+        for i in np.flatnonzero(self.has_stop_strings[: len(self.requests)]):
             found[i] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
         return found
 
-    def remove(self, row: int) -> Request:
+    def remove(self, row: int) -> EngineRequest:
         """Take a row out; the last row takes its place."""
         request, last = self.requests[row], len(self.requests) - 1
         if row != last:

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.engine.noise import uniform
+from recollect.engine.row_state import RowState
 from recollect.models.native.blocks import able, draw
 
 FEW = 8192  # ids of a vocabulary that is summed up in one go
 BLOCK = 256  # ids of a larger one that are summed up together
+
+
+class Sampled(NamedTuple):
+    """One new token for every row, in the order of the rows."""
+
+    ids: np.ndarray  # [rows] int64
+    logprobs: np.ndarray  # [rows] float32
+    stopped: np.ndarray  # [rows] whether it is one of the row's stop ids
+    full: np.ndarray  # [rows] whether the row is at its limit with it
+
+
+def sample_rows(logits: Tensor, state: RowState) -> Sampled:
+    """Sample one token for every row from [rows, vocabulary] logits, each with its own settings and noise."""
+    rows = slice(len(state.requests))
+    there = lambda array: torch.from_numpy(np.ascontiguousarray(array[rows])).to(logits.device, non_blocking=True)
+    ids, logprobs = sample(
+        logits,
+        there(state.temperature),
+        there(state.top_p),
+        there(state.top_k),
+        uniform(there(state.noise), there(state.count)),
+        bool((state.top_p[rows] >= 1).all() and (state.top_k[rows] <= 0).all()),
+        bool((state.temperature[rows] <= 0).any()),
+    )
+    chosen = ids.cpu().numpy()
+    return Sampled(chosen, logprobs.float().cpu().numpy(), *state.ended_by(chosen))
 
 
 def sample(

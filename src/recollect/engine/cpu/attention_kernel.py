@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine.prefix import Prefix
-from recollect.engine.request import Request
-from recollect.engine.rows import Cache
+from recollect.engine.kv_cache import KVCache
+from recollect.engine.prefix import PrefixChunk
+from recollect.engine.request import EngineRequest
 from recollect.models.attention import Scoring
 from recollect.models.native.build import function
 
@@ -41,9 +41,9 @@ class Job(ctypes.Structure):
     )
 
 
-def kernel(dtype: torch.dtype, device: torch.device) -> Any | None:
-    """The compiled function for numbers of this kind, or None where there is none."""
-    return function(SOURCE, "attend", "p", dtype, device.type)
+def attention_function(dtype: torch.dtype) -> Any | None:
+    """The compiled function for numbers of this kind, or None where there is no compiler or no such kind."""
+    return function(SOURCE, "attend", "p", dtype, "cpu")
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Queries:
     room: np.ndarray  # [tasks] tokens that the prefix has room for
 
     @staticmethod
-    def of(requests: list[Request], place: np.ndarray, row: np.ndarray) -> Queries:
+    def of(requests: list[EngineRequest], place: np.ndarray, row: np.ndarray) -> Queries:
         """Queries at these places for these rows, those of one prefix side by side."""
         prefixes = {id(r.prefix): i for i, r in enumerate(requests) if r.prefix is not None}
         group_of = np.array([i if r.prefix is None else prefixes[id(r.prefix)] for i, r in enumerate(requests)])
@@ -79,10 +79,10 @@ class Queries:
         )
 
 
-class _Compiled:
+class KernelAttention:
     """A call of the compiled function for each layer of a step."""
 
-    def __init__(self, function: Any, cache: Cache, job: dict[str, Any], last: dict[str, Any]) -> None:
+    def __init__(self, function: Any, cache: KVCache, job: dict[str, Any], last: dict[str, Any]) -> None:
         """``job`` and ``last`` give the fields of Job for most layers and for the last one."""
         self.function, self.cache = function, cache
         self.jobs = [self._job(job), self._job(last)]
@@ -109,13 +109,13 @@ class _Compiled:
         return out
 
 
-class CompiledRows(_Compiled):
+class KernelRows(KernelAttention):
     """Attention of some rows' new tokens over what they share and own (as rows.RowsAttention)."""
 
     def __init__(
         self,
         function: Any,
-        cache: Cache,
+        cache: KVCache,
         queries: Queries,
         last: Queries,
         first: int,
@@ -140,31 +140,19 @@ class CompiledRows(_Compiled):
         return seen | {"tasks": len(q.base), "task": q.task, "place": q.place, "base": q.base, "room": q.room}
 
 
-class CompiledReads(_Compiled):
-    """The next tokens of some prefixes (as step.PrefixRead and step.PrefixBatch)."""
+class KernelPrefill(KernelAttention):
+    """Attention of chunks of prefixes (as plain_prefill.ChunkPrefill and BatchPrefill)."""
 
-    def __init__(self, function: Any, cache: Cache, reading: Sequence[tuple[Prefix, int]]) -> None:
-        self.reading, counts = reading, np.array([n for _, n in reading])
-        self.size, prefixes = int(counts.sum()), [p for p, _ in reading]
+    def __init__(self, function: Any, cache: KVCache, chunks: Sequence[PrefixChunk]) -> None:
+        counts, prefixes = np.array([n for _, n in chunks]), [p for p, _ in chunks]
+        size = int(counts.sum())
         memory = np.array([p.memory.data_ptr() for p in prefixes], np.int64)
         room = np.array([p.room for p in prefixes], np.int64)
-        spot, starts = np.concatenate(self.positions()), np.cumsum(counts) - counts
+        spot, starts = np.concatenate([c.positions for c in chunks]), np.cumsum(counts) - counts
         store = {"read": 1, "slot": np.repeat(memory, counts), "spot": spot, "into": np.repeat(room, counts)}
         task = [np.arange(s, s + n, TASK) for s, n in zip(starts, counts, strict=True)]
         tasks = np.array([len(t) for t in task])
-        none = np.zeros(self.size, np.int64)
-        fields = {
-            "place": np.arange(self.size),
-            "row": none,
-            "own": none,
-            "shared": spot + 1,
-            "tasks": int(tasks.sum()),
-        }
-        fields |= {"task": np.r_[(*task, self.size)], "base": np.repeat(memory, tasks), "room": np.repeat(room, tasks)}
+        none = np.zeros(size, np.int64)
+        fields = {"place": np.arange(size), "row": none, "own": none, "shared": spot + 1, "tasks": int(tasks.sum())}
+        fields |= {"task": np.r_[(*task, size)], "base": np.repeat(memory, tasks), "room": np.repeat(room, tasks)}
         super().__init__(function, cache, store | fields, store)
-
-    def tokens(self) -> list[np.ndarray]:
-        return [p.ids[p.done : p.done + n] for p, n in self.reading]
-
-    def positions(self) -> list[np.ndarray]:
-        return [np.arange(p.done, p.done + n) for p, n in self.reading]

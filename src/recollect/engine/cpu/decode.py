@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recollect.engine.cpu.attention_kernel import SOURCE, CompiledRows, Job, Queries, kernel
-from recollect.engine.forward_step import StepPlan
-from recollect.engine.rows import Cache
+from recollect.engine.cpu.attention_kernel import SOURCE, Job, KernelRows, Queries, attention_function
+from recollect.engine.flat_batch import StepPlan
+from recollect.engine.kv_cache import KVCache
 from recollect.models.attention import using, window_of
 from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
@@ -82,11 +82,11 @@ class Decoder:
     @staticmethod
     def of(model: Any) -> Decoder | None:
         """The decoder of a model, or None where it has other layers or gives other numbers."""
-        if kernel(model.dtype, model.device) is None or not _usual(model) or not _equal(model):
+        if attention_function(model.dtype) is None or not _usual(model) or not _equal(model):
             return None
         return Decoder(model)
 
-    def __call__(self, tokens: Tensor, positions: Tensor, rows: CompiledRows) -> Tensor:
+    def __call__(self, tokens: Tensor, positions: Tensor, rows: KernelRows) -> Tensor:
         """[rows, vocabulary] logits of one new token of every row."""
         if self.stale:
             self._lay_out()
@@ -156,11 +156,11 @@ def _equal(model: Any) -> bool:
         torch.default_generator.manual_seed(0)
         tried = randomised(model).eval()
     heads = tried.base_model.layers[0].self_attn.heads
-    cache, count = Cache(len(tried.base_model.layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3
+    cache, count = KVCache(len(tried.base_model.layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3
     cache.ensure(count, 1, 0)
     each, none = np.arange(count), np.zeros(count, np.int64)
     queries = Queries(each, each, none, np.arange(count + 1), none, none)
-    rows = CompiledRows(kernel(torch.float32, cache.device), cache, queries, queries, 0, none, each)
+    rows = KernelRows(attention_function(torch.float32), cache, queries, queries, 0, none, each)
     tokens, positions = torch.arange(count), torch.tensor([0, 7, 50])
     try:
         with using(StepPlan([(rows, count)], cache.layers, None)):

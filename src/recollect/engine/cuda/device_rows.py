@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from recollect.engine.cuda.attention_kernels import Prefixes, Together, decode
+from recollect.engine.cuda.device_cache import DeviceCache
 from recollect.engine.cuda.prefix_pieces import PROGRAMS, divide
-from recollect.engine.cuda.sampling_kernels import SHIFT, draw
+from recollect.engine.cuda.sampling_kernels import SHIFT, sample_and_advance
 from recollect.engine.prefix import ROOM, Prefix
 from recollect.engine.row_state import STOPS, RowState
-from recollect.engine.rows import Cache
 from recollect.models.attention import Scoring
 
 NUMBERS = ("token", "position", "own", "shared", "slot", "count", "noise", "top_k", "limit", "ended")
@@ -29,7 +29,7 @@ class DeviceRows:
 
     keep: Tensor | None = None
 
-    def __init__(self, rows: int, cache: Cache, heads: int) -> None:
+    def __init__(self, rows: int, cache: DeviceCache, heads: int) -> None:
         size, device = bucket(rows), cache.device
         self.cache, self.size = cache, size
         self.group = heads // cache.heads  # heads that share their keys
@@ -41,12 +41,12 @@ class DeviceRows:
         self.parts = torch.zeros(size, dtype=torch.int32, device=device)
         self.pieces = torch.zeros(max(PROGRAMS, 4 * size), 6, dtype=torch.int32, device=device)
         self.stops = torch.full((size, STOPS), -1, dtype=torch.int64, device=device)
-        self.told = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows have ended (draw.py)
+        self.results = torch.zeros(size, dtype=torch.int64, device=device)  # tokens, and how rows ended
         self.logprobs = torch.zeros(size, dtype=torch.float32, device=device)
         self.counts = torch.zeros(size * cache.heads, dtype=torch.int32, device=device)
         self.prefixes: Prefixes | None = None
         self.rows = 0
-        self.made = 0  # how often memory that graphs read was made anew
+        self.generation = 0  # how often memory that graphs read was allocated
 
     def __getattr__(self, name: str) -> Tensor:
         if name in NUMBERS:
@@ -76,7 +76,7 @@ class DeviceRows:
         self.numbers.copy_(numbers, non_blocking=True)
         if state.stops.shape[1] != self.stops.shape[1]:
             self.stops = self.stops.new_empty(self.size, state.stops.shape[1])
-            self.made += 1
+            self.generation += 1
         self.stops[:n].copy_(torch.from_numpy(state.stops[:n]).pin_memory(), non_blocking=True)
         reals = torch.ones(2, self.size, dtype=torch.float64, pin_memory=True)
         reals[0, :n], reals[1, :n] = (torch.from_numpy(x[:n]) for x in (state.temperature, state.top_p))
@@ -131,18 +131,20 @@ class DeviceRows:
             q, k, v, keys, values, self.slot, self.own, self.shared, self.prefixes, self.counts, layer, scoring
         )
 
-    def draw(self, logits: Tensor) -> None:
+    def sample(self, logits: Tensor) -> None:
         """Sample without top-p and top-k, and take in what was sampled."""
         numbers = dict(zip(NUMBERS, self.numbers, strict=True))
-        draw(logits, self.reals[0], numbers, self.stops, self.told, self.logprobs)
+        sample_and_advance(logits, self.reals[0], numbers, self.stops, self.results, self.logprobs)
 
     def advance(self, ids: Tensor, logprobs: Tensor) -> None:
         """Take in what was sampled, of rows that have not ended: the next step starts from it."""
         goes_on, stopped = self.ended == 0, (self.stops[: self.rows] == ids[:, None]).any(1)
         end = stopped.long() + 2 * (self.count + 1 >= self.limit).long()
         for target, made in (
-            (self.told[: self.rows], ids + (end << SHIFT)), (self.logprobs[: self.rows], logprobs), (self.token, ids),
-        ):  # fmt: skip
+            (self.results[: self.rows], ids + (end << SHIFT)),
+            (self.logprobs[: self.rows], logprobs),
+            (self.token, ids),
+        ):
             target.copy_(torch.where(goes_on, made, target))
         for name in ("position", "own", "count"):
             getattr(self, name).add_(goes_on)

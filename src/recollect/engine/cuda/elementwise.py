@@ -71,7 +71,7 @@ def _gate(x, out, size, N: tl.constexpr):
 
 
 @triton.jit
-def _store(
+def _store_kv(
     k, v, places, tokens, layer, k_head, k_row, v_head, v_row,
     D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
@@ -129,14 +129,14 @@ def gated(x: Tensor) -> Tensor:
     return out
 
 
-def store(k: Tensor, v: Tensor, places: Tensor, layer: int) -> None:
+def store_kv(k: Tensor, v: Tensor, places: Tensor, layer: int) -> None:
     """Keys and values [tokens, kv heads, dim] of a layer, to ``places``.
 
     For each token: the address of its first key (0: it has no place), and how many numbers lie from one head to the
     next, and from keys to values, which lie between those of two layers.
     """
     count, heads, dim = k.shape
-    _store[(triton.cdiv(count, STORED), heads)](
+    _store_kv[(triton.cdiv(count, STORED), heads)](
         k, v, places, count, layer, k.stride(1), k.stride(0), v.stride(1), v.stride(0),
         D=dim, DP=triton.next_power_of_2(dim), N=STORED, TYPE=TYPES[k.dtype],
     )  # fmt: skip

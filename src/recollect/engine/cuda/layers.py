@@ -76,7 +76,7 @@ class Layers:
             rows = add(gate(rows, layer.gate), *layer.down, rows, layer.after, self.counts, down_tile)
         return self.head(self.body.norm(rows.x))
 
-    def read(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+    def prefill(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
         """[kept tokens, vocabulary] logits of any number of tokens."""
         x, turns = self._begin(tokens, positions)
         rows = normed(x, self.layers[0].before)
@@ -168,7 +168,7 @@ def agrees(model: Any, made: Layers) -> bool:
     theirs, limit = Asked(len(tokens)), AGREED.get(model.dtype, 0.0)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
-    for way in (made.decode, made.read):
+    for way in (made.decode, made.prefill):
         ours = Asked(len(tokens))
         try:
             found = way(tokens, positions, ours)

@@ -2,7 +2,8 @@
 
 The first sums up blocks of the vocabulary. The second finds the block, then the token, where the cumulative
 distribution passes the row's random number, and moves the row on, unless it has ended. The random number is that of
-`engine.noise`. What the host is told of a row is its token, and in the bits above it whether and how the row has ended.
+`engine.noise`. The result
+of a row is its token, and in the bits above it whether and how the row has ended.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ SHIFT = 32  # of what is said about a row's end: 1 by a stop token, 2 at its lim
 @triton.jit
 def _load(logits, temperature, row, block, V, stride, BLOCK: tl.constexpr):
     """One row's logits of a block at its temperature; greedy rows are reported at temperature 1."""
-    warmth = tl.load(temperature + row).to(tl.float32)
+    temp = tl.load(temperature + row).to(tl.float32)
     at = block * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits + row.to(tl.int64) * stride + at, mask=at < V, other=float("-inf")).to(tl.float32)
-    return x / tl.where(warmth > 0, warmth, 1.0)
+    return x / tl.where(temp > 0, temp, 1.0)
 
 
 @triton.jit
@@ -55,7 +56,7 @@ def _uniform(key, position):
 
 @triton.jit
 def _pick(
-    logits, temperature, tops, best, sums, noise, count, token, position, own, limit, ended, stops, told, logprobs,
+    logits, temperature, tops, best, sums, noise, count, token, position, own, limit, ended, stops, results, logprobs,
     V, stride, blocks, BLOCK: tl.constexpr, P: tl.constexpr, STOPS: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """One row's token and its log-probability, and the row's numbers for the next step."""
@@ -74,16 +75,16 @@ def _pick(
     x = _load(logits, temperature, row, block, V, stride, BLOCK)
     inside = tl.cumsum(tl.exp(x - top).to(tl.float64), 0)
     place = tl.minimum(tl.sum((start + inside < goal).to(tl.int32), 0), BLOCK - 1)
-    drawn = tl.minimum(block * BLOCK + place, V - 1)
+    sampled = tl.minimum(block * BLOCK + place, V - 1)
     place_b = tl.load(best + row * blocks + b, mask=b < blocks, other=V)
     highest = tl.min(tl.where((top_b == top) & (b < blocks), place_b, V))
-    warmth = tl.load(temperature + row).to(tl.float32)
-    chosen = tl.where(warmth > 0, drawn, highest).to(tl.int64)
-    x = tl.load(logits + row.to(tl.int64) * stride + chosen).to(tl.float32) / tl.where(warmth > 0, warmth, 1.0)
+    temp = tl.load(temperature + row).to(tl.float32)
+    chosen = tl.where(temp > 0, sampled, highest).to(tl.int64)
+    x = tl.load(logits + row.to(tl.int64) * stride + chosen).to(tl.float32) / tl.where(temp > 0, temp, 1.0)
     stop = tl.load(stops + row * STOPS + tl.arange(0, STOPS)) == chosen
     end = tl.max(stop.to(tl.int64), 0) + 2 * (done + 1 >= tl.load(limit + row)).to(tl.int64)
     if tl.load(ended + row) == 0:
-        tl.store(told + row, chosen + (end << SHIFT))
+        tl.store(results + row, chosen + (end << SHIFT))
         tl.store(token + row, chosen)
         tl.store(logprobs + row, x - top - tl.log(all_of_it.to(tl.float32)))
         tl.store(count + row, done + 1)
@@ -92,8 +93,8 @@ def _pick(
         tl.store(ended + row, end)
 
 
-def draw(
-    logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], stops: Tensor, told: Tensor, logprobs: Tensor
+def sample_and_advance(
+    logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], stops: Tensor, results: Tensor, logprobs: Tensor
 ) -> None:
     """Sample from [rows, vocabulary] without top-p and top-k, and advance the rows' numbers.
 
@@ -108,6 +109,6 @@ def draw(
     _blocks[(rows, blocks)](logits, temperature, tops, best, sums, size, stride, blocks, BLOCK=BLOCK, num_warps=8)
     _pick[(rows,)](
         logits, temperature, tops, best, sums, numbers["noise"], numbers["count"], numbers["token"],
-        numbers["position"], numbers["own"], numbers["limit"], numbers["ended"], stops, told, logprobs, size, stride,
+        numbers["position"], numbers["own"], numbers["limit"], numbers["ended"], stops, results, logprobs, size, stride,
         blocks, BLOCK=BLOCK, P=triton.next_power_of_2(blocks), STOPS=stops.shape[1], SHIFT=SHIFT, num_warps=8,
     )  # fmt: skip

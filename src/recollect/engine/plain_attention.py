@@ -1,8 +1,7 @@
-"""The sequences that are being decoded: their own keys and values, and attention over them.
+"""Plain attention of rows: every new token over what its row shares and what it owns, with the operations of torch.
 
-Each row owns a slot of a dense cache for what is its own: the end of its prompt and what it has sampled. What it
-shares with others stays in a Prefix. Attention scores over both parts are normalised together. Rows stay compact, so
-the cache is read through views, and a shared prefix is read once for all of its rows.
+Prefixes that rows share are stacked, and each is attended to once for all of its rows. A row's own tokens are in its
+slot of the KV cache. The two softmaxes are merged by their normalisers.
 """
 
 from __future__ import annotations
@@ -14,118 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine.prefix import Prefix, by_token
-from recollect.engine.request import Request
+from recollect.engine.kv_cache import KVCache
+from recollect.engine.prefix import Prefix
+from recollect.engine.request import EngineRequest
 from recollect.models.attention import Scoring
 
 
-def slot_length(tokens: int) -> int:
-    """Tokens that a slot on a GPU has room for, if a row owns so many."""
-    return max(256, 1 << (tokens - 1).bit_length())
+class PrefixStack:
+    """The prefixes that rows attend to at the moment, stacked so that one product serves them all."""
 
-
-class Cache:
-    """Keys [slots, kv heads, dim, capacity] and values [slots, kv heads, capacity, dim] of all rows, per layer.
-
-    Where a token's numbers lie side by side (`prefix.by_token`), ``keys`` are seen from the side.
-    """
-
-    def __init__(self, layers: int, heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.layers, self.heads, self.dim, self.dtype, self.device = layers, heads, dim, dtype, device
-        self.slots, self.capacity = 0, 0
-        self.expected = 0  # rows that will want a slot soon: when memory is made, it is made for them too
-        self.made = 0  # how often the memory was made anew
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self._memory: Tensor | None = None
-
-    def ensure(self, slots: int, capacity: int, used: int) -> None:
-        """Room for so many rows of so many tokens; the first ``used`` rows keep what they hold."""
-        if slots <= self.slots and capacity <= self.capacity:
-            return
-        held, before = self.capacity, self._memory
-        wide = by_token(self.device)
-        if slots > self.slots:
-            slots = max(slots, self.expected)
-            self.slots = max(16, 1 << (slots - 1).bit_length()) if wide else _round(slots, 16)
-        if capacity > self.capacity:
-            self.capacity = slot_length(capacity) if wide else _round(capacity, 64)
-        old_keys, old_values = self.keys, self.values
-        shape = (self.layers, 2, self.slots, self.heads, self.capacity * self.dim)
-        self._memory = torch.zeros(shape, dtype=self.dtype, device=self.device)
-        self.keys, self.values = [], []
-        for keys, values in self._memory:
-            tokens = values.view(self.slots, self.heads, self.capacity, self.dim)
-            self.values.append(tokens)
-            if wide:
-                self.keys.append(keys.view_as(tokens).transpose(2, 3))
-            else:
-                self.keys.append(keys.view(self.slots, self.heads, self.dim, self.capacity))
-        self.made += 1
-        if before is not None and used:
-            for new, old in zip(self.keys, old_keys, strict=True):
-                new[:used, :, :, :held] = old[:used]
-            for new, old in zip(self.values, old_values, strict=True):
-                new[:used, :, :held] = old[:used]
-
-    @property
-    def token_bytes(self) -> int:
-        """Memory of one token of one row."""
-        return 2 * self.layers * self.heads * self.dim * self.dtype.itemsize
-
-    @property
-    def tokens(self) -> Tensor:
-        """On a GPU all of it: [layers, keys and values, slots, kv heads, capacity, dim]."""
-        assert self._memory is not None
-        return self._memory.view(*self._memory.shape[:4], self.capacity, self.dim)
-
-    def place(self, slot: int) -> tuple[int, int, int]:
-        """On a GPU, where a row's first keys are: an address, and numbers from head to head and to the values."""
-        tokens = self.tokens
-        return tokens[0, 0, slot].data_ptr(), tokens.stride(3), tokens.stride(1)
-
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy one row over another."""
-        if by_token(self.device):
-            held = slot_length(length)
-            self.tokens[:, :, target, :, :held] = self.tokens[:, :, source, :, :held]
-            return
-        for keys, values in zip(self.keys, self.values, strict=True):
-            keys[target, :, :, :length] = keys[source, :, :, :length]
-            values[target, :, :length] = values[source, :, :length]
-
-    def free(self) -> None:
-        """Give all memory back."""
-        self.keys, self.values, self.slots, self.capacity, self._memory = [], [], 0, 0, None
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """How many rows' keys and values fit into memory."""
-
-    most: int
-    token_bytes: int
-    room: int | None  # bytes; None: never mind
-
-    def rows(self, longest: int) -> int:
-        """Rows, if one of them owns so many tokens: as many as are asked for, or a power of two (as slots are)."""
-        if self.room is None:
-            return self.most
-        fit = self.room // (slot_length(longest) * self.token_bytes)
-        return self.most if fit >= 1 << (self.most - 1).bit_length() else 1 << max(0, fit.bit_length() - 1)
-
-
-class Stack:
-    """The prefixes that rows read at the moment, stacked so that one product serves them all."""
-
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: KVCache) -> None:
         self.cache = cache
         self.index: dict[int, int] = {}
-        self.made = 0  # how often the stack was made anew
+        self.generation = 0  # how often the stack was built
         self.keys: list[Tensor] = []  # per layer [groups, kv heads, longest, dim]
         self.values: list[Tensor] = []
 
-    def hold(self, prefixes: Iterable[Prefix]) -> None:
+    def update(self, prefixes: Iterable[Prefix]) -> None:
         """Make sure that these prefixes are here; whatever else was here may go."""
         wanted = {p.number: p for p in prefixes}
         if all(key in self.index for key in wanted) and len(self.index) <= 2 * len(wanted):
@@ -134,7 +38,7 @@ class Stack:
         cache = self.cache
         shape = (len(wanted), cache.heads, longest, cache.dim)
         self.index = {key: g for g, key in enumerate(wanted)}
-        self.made += 1
+        self.generation += 1
         for kind in ("keys", "values"):
             layers = []
             for layer in range(cache.layers):
@@ -148,17 +52,17 @@ class Stack:
 
 @dataclass
 class SharedPart:
-    """Which rows read which prefix of a stack."""
+    """Which rows attend to which prefix of a stack."""
 
-    stack: Stack
+    stack: PrefixStack
     place: Tensor  # [rows] where a row's queries go among groups × most
     most: int  # rows per group, at most
-    lengths: Tensor  # [rows] how many of the prefix's tokens the row reads
+    lengths: Tensor  # [rows] how many of the prefix's tokens the row sees
     longest: int
-    stack_id: int  # the making of the stack that this belongs to
+    generation: int  # of the stack that this belongs to
 
     @staticmethod
-    def of(requests: list[Request], stack: Stack) -> SharedPart | None:
+    def of(requests: list[EngineRequest], stack: PrefixStack) -> SharedPart | None:
         """The shared part of these rows, or None when no row shares anything."""
         readers: list[list[int]] = [[] for _ in stack.index]
         alone: list[int] = []
@@ -176,7 +80,7 @@ class SharedPart:
         shared = np.array([r.shared for r in requests])
         device = stack.cache.device
         lengths = torch.from_numpy(shared).to(device)
-        return SharedPart(stack, torch.from_numpy(place).to(device), most, lengths, int(shared.max()), stack.made)
+        return SharedPart(stack, torch.from_numpy(place).to(device), most, lengths, int(shared.max()), stack.generation)
 
 
 class RowsAttention:
@@ -186,7 +90,7 @@ class RowsAttention:
     """
 
     def __init__(
-        self, cache: Cache, shared: SharedPart | None, first: int, owned: Tensor, width: int, fresh: Tensor
+        self, cache: KVCache, shared: SharedPart | None, first: int, owned: Tensor, width: int, fresh: Tensor
     ) -> None:
         self.cache, self.shared, self.first, self.width = cache, shared, first, width
         rows = len(owned)
@@ -305,7 +209,3 @@ def _unfold(x: Tensor, most: int) -> Tensor:
     """The inverse of _fold."""
     g, kv, mm, n = x.shape
     return x.view(g, kv, most, mm // most, n).transpose(1, 2).reshape(g * most, kv, mm // most, n)
-
-
-def _round(value: int, unit: int) -> int:
-    return -(-int(value * 1.25) // unit) * unit

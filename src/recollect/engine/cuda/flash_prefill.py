@@ -1,8 +1,8 @@
-"""Prompts on a GPU: the ends of some and the beginnings of others, read in one flat batch without masks.
+"""Prefill on a GPU: the prompts of rows that join and chunks of prefixes, in one flat batch without masks.
 
 A new token sees the new tokens before it, and what is known of its prefix. Both are calls over sequences of different
-lengths, merged by their normalisers as in `algos.flash`. Beginnings alone, none of them known, may be read under a
-captured graph.
+lengths, merged by their normalisers (packing/tree_attention.py). Prefixes alone, none of them known, may be prefilled
+under a captured graph.
 """
 
 from __future__ import annotations
@@ -15,56 +15,57 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine.prefix import Prefix
-from recollect.engine.request import Request
-from recollect.engine.rows import Cache
+from recollect.engine.cuda.device_cache import DeviceCache, prefix_address
+from recollect.engine.flat_batch import FlatPart
+from recollect.engine.prefix import Prefix, PrefixChunk
+from recollect.engine.request import EngineRequest
 from recollect.models.attention import Scoring
 from recollect.packing.tree_attention import attend_lengths, merge, takes
 
 
-def able(model: Any, dim: int) -> bool:
+def supports(model: Any, dim: int) -> bool:
     """True for a model whose attention is neither capped nor limited to a window, with heads that the kernels take."""
     config = model.config
     limited = getattr(config, "attn_logit_softcapping", None) or getattr(config, "sliding_window", None)
     return not limited and takes(model.dtype, dim)
 
 
-def in_groups(joining: list[Request]) -> list[Request]:
-    """Requests in the order that `Prompts` takes: those without a prefix, then readers of the same side by side."""
+def in_groups(joining: list[EngineRequest]) -> list[EngineRequest]:
+    """Requests in the order that `FlashPrefill` takes: those without a prefix, then those of one side by side."""
     order = {(0, 0): 0}
     return sorted(joining, key=lambda r: order.setdefault(_group(r), len(order)))
 
 
-def _group(request: Request) -> tuple[int, int]:
+def _group(request: EngineRequest) -> tuple[int, int]:
     return (id(request.prefix), request.shared) if request.shared else (0, 0)
 
 
-class Prompts:
-    """Attention of rows that join, at slots from ``first`` on, and of prefixes that are read."""
+class FlashPrefill:
+    """Attention of rows that join, in slots from ``first`` on, and of chunks of prefixes."""
 
     def __init__(
-        self, cache: Cache, first: int, joining: Sequence[Request], reading: Sequence[tuple[Prefix, int]]
+        self, cache: DeviceCache, first: int, joining: Sequence[EngineRequest], chunks: Sequence[PrefixChunk]
     ) -> None:
-        self.cache = cache
-        self.reading = sorted(reading, key=lambda r: r[0].done == 0)  # those that go on follow the rows
+        self.cache, self.joining = cache, joining
+        self.chunks = sorted(chunks, key=lambda c: c.prefix.done == 0)  # those that go on follow the rows
         suffixes = [len(r.suffix) for r in joining]
-        lengths = np.array([*suffixes, *(count for _, count in self.reading)])
+        lengths = np.array([*suffixes, *(count for _, count in self.chunks)])
         self.size, self.longest, self.joined = int(lengths.sum()), int(lengths.max()), len(suffixes)
         self.ends = self._ends(lengths)
         self.places = self._tensor(self._find_places(first, suffixes))
         self._find_known(joining)
 
     def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
-        """Where every token's keys and values go, as `between.store` takes it."""
-        cache, each = self.cache, [(prefix.place(), count) for prefix, count in self.reading]
-        each = [*((cache.place(first + row), count) for row, count in enumerate(suffixes)), *each]
+        """Where every token's keys and values go, as `elementwise.store_kv` takes it."""
+        cache, each = self.cache, [(prefix_address(prefix), count) for prefix, count in self.chunks]
+        each = [*((cache.address(first + row), count) for row, count in enumerate(suffixes)), *each]
         step = cache.dim * cache.dtype.itemsize
         parts = [np.tile(np.array(place)[:, None], count) for place, count in each]
         for part in parts:
             part[0] += step * np.arange(part.shape[1])
         return np.concatenate(parts, 1)
 
-    def _find_known(self, joining: Sequence[Request]) -> None:
+    def _find_known(self, joining: Sequence[EngineRequest]) -> None:
         """Which tokens, all side by side, see how much of which prefix."""
         self.known: list[tuple[Prefix, int]] = []
         lengths: list[int] = []
@@ -78,7 +79,7 @@ class Prompts:
             assert group[0].prefix is not None
             self.known.append((group[0].prefix, shared))
             lengths.append(tokens)
-        for prefix, count in self.reading:
+        for prefix, count in self.chunks:
             if prefix.done:
                 self.known.append((prefix, prefix.done))
                 lengths.append(count)
@@ -93,13 +94,10 @@ class Prompts:
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.cache.device, non_blocking=True)
 
-    def tokens(self) -> list[np.ndarray]:
-        """What is read of prefixes; the rows' tokens come before."""
-        return [p.ids[p.done : p.done + n] for p, n in self.reading]
-
-    def positions(self) -> list[np.ndarray]:
-        """Where that is."""
-        return [np.arange(p.done, p.done + n) for p, n in self.reading]
+    def part(self) -> FlatPart:
+        """All of it: the rows' tokens, then those of prefixes."""
+        tokens = [*(r.suffix for r in self.joining), *(c.tokens for c in self.chunks)]
+        return FlatPart(self, tokens, [*(r.positions for r in self.joining), *(c.positions for c in self.chunks)])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         """Queries [heads, tokens, dim] → [tokens, heads, dim]; new keys and values are stored."""
@@ -123,19 +121,20 @@ class Prompts:
         return out
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
-        from recollect.engine.cuda.elementwise import store
+        from recollect.engine.cuda.elementwise import store_kv
 
-        store(k, v, self.places, layer)
-
-
-TOKENS = 256  # a graph reads a multiple of so many tokens
+        store_kv(k, v, self.places, layer)
 
 
-class Standing(Prompts):
-    """Beginnings of prompts in places that stay, for a graph: so many tokens of so many prefixes."""
+TOKENS = 256  # a graph prefills a multiple of so many tokens
 
-    def __init__(self, cache: Cache, tokens: int, prefixes: int) -> None:
-        self.cache, self.joined, self.longest = cache, 0, tokens
+
+class GraphPrefill(FlashPrefill):
+    """The same in memory that stays, for a graph: so many tokens of so many whole prefixes."""
+
+    def __init__(self, cache: DeviceCache, tokens: int, prefixes: int) -> None:
+        self.cache, self.joining, self.chunks = cache, [], []
+        self.joined, self.longest = 0, tokens
         self.known = []
         self.numbers = torch.zeros(5, tokens, dtype=torch.int64, device=cache.device)
         self.places = self.numbers[2:]
@@ -143,12 +142,12 @@ class Standing(Prompts):
         self.keep = torch.zeros(0, dtype=torch.int64, device=cache.device)
 
     @staticmethod
-    def size_of(part: Prompts) -> tuple[int, int]:
-        """How large one must be to read what ``part`` reads."""
-        return -(-part.size // TOKENS) * TOKENS, 1 << (len(part.reading) - 1).bit_length()
+    def size_of(part: FlashPrefill) -> tuple[int, int]:
+        """How large one must be for what ``part`` prefills."""
+        return -(-part.size // TOKENS) * TOKENS, 1 << (len(part.chunks) - 1).bit_length()
 
-    def fill(self, part: Prompts, tokens: np.ndarray, positions: np.ndarray) -> None:
-        """Take in what is read next; the tokens after it belong to no prefix and go nowhere."""
+    def fill(self, part: FlashPrefill, tokens: np.ndarray, positions: np.ndarray) -> None:
+        """Take in what is prefilled next; the tokens after it belong to no prefix and go nowhere."""
         size = part.size
         both = torch.from_numpy(np.stack([tokens, positions])).pin_memory()
         self.numbers[:2, :size].copy_(both, non_blocking=True)

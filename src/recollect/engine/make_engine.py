@@ -1,0 +1,38 @@
+"""The engine of a model, with the limits of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from recollect.config import Rollout
+from recollect.engine.attention_check import fit_of
+from recollect.engine.batching import Engine
+from recollect.engine.choose import choose_backend
+from recollect.engine.library import LibraryEngine
+from recollect.engine.shape import require_ours
+from recollect.models.plain_rows import is_plain
+from recollect.types import BadInput
+
+
+def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine | LibraryEngine:
+    """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed."""
+    if is_plain(model):
+        return LibraryEngine(model, decode, cfg.max_num_seqs, fit_of(model.config).cached)
+    require_ours(model)
+    if not (fit := fit_of(model.config)).fast:
+        raise BadInput(f"load this model with recollect.engine.load_fitted: {fit.why}")
+    device, rows, prefix_tokens = next(model.parameters()).device, cfg.max_num_seqs, cfg.prefix_cache_tokens
+    half = _cache_bytes(device, cfg.gpu_memory_utilization) // 2 if device.type == "cuda" else None
+    backend = choose_backend(model, rows, graphs=not cfg.enforce_eager, own=own, row_bytes=half)
+    if half is not None:  # rows and prefixes share the memory
+        prefix_tokens = min(prefix_tokens, half // backend.cache.token_bytes)
+    return Engine(model, decode, rows, cfg.max_num_batched_tokens, prefix_tokens, backend=backend)
+
+
+def _cache_bytes(device: torch.device, share: float) -> int:
+    """Memory for keys and values: a share of the GPU's less the weights, or half of what is free where that is more."""
+    free, total = torch.cuda.mem_get_info(device)
+    return int(max(share * total - torch.cuda.memory_allocated(device), free / 2))
