@@ -32,10 +32,14 @@ class AdmissionRules:
 class Backend(Protocol):
     """Computes the steps of the engine's rows, and owns the memory of their keys and values."""
 
-    cache: KVCache
     rules: AdmissionRules
     prompt_tail: int  # tokens at the end of a prompt that are not prefilled: the row's first decode step takes them
     handover: int  # completions that may be handed to their callers between two steps (or a fourth of the rows)
+
+    @property
+    def cache(self) -> KVCache:
+        """Where the keys and values of rows are."""
+        ...
 
     def rows_that_fit(self, requests: Sequence[EngineRequest]) -> int:
         """How many of these requests may have rows side by side."""

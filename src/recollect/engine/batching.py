@@ -51,7 +51,7 @@ class Engine(Loop):
         if not (joining or chunks or self.state.requests):
             return
         own = sum(len(r.prompt) - r.shared for r in joining)
-        self.stats.computed_prompt_tokens += own + sum(chunk.count for chunk in chunks)
+        self.stats.computed_prompt_tokens += own + sum(chunk.size for chunk in chunks)
         self.backend.step(self.state, joining, chunks, self._deliver)
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(self.state.requests))

@@ -51,16 +51,16 @@ class BatchPrefill:
     def of(chunks: Sequence[PrefixChunk]) -> list[BatchPrefill]:
         """Those of the chunks that are whole prefixes, similar lengths together."""
         batches: list[list[PrefixChunk]] = []
-        for chunk in sorted((c for c in chunks if c.whole), key=lambda c: -c.count):
-            if not batches or chunk.count < 0.7 * batches[-1][0].count:
+        for chunk in sorted((c for c in chunks if c.whole), key=lambda c: -c.size):
+            if not batches or chunk.size < 0.7 * batches[-1][0].size:
                 batches.append([])
             batches[-1].append(chunk)
         return [BatchPrefill(batch) for batch in batches]
 
     def __post_init__(self) -> None:
-        self.longest = max(c.count for c in self.chunks)
+        self.longest = max(c.size for c in self.chunks)
         device = self.chunks[0].prefix.keys[0].device
-        lengths = torch.tensor([c.count for c in self.chunks], device=device)
+        lengths = torch.tensor([c.size for c in self.chunks], device=device)
         inside = torch.arange(self.longest, device=device) < lengths[:, None]
         self.flat = inside.reshape(-1).nonzero().squeeze(-1)
 

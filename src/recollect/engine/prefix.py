@@ -47,25 +47,25 @@ class Prefix:
 
 
 class PrefixChunk(NamedTuple):
-    """The next ``count`` tokens of a prefix, to be prefilled."""
+    """The next ``size`` tokens of a prefix, to be prefilled."""
 
     prefix: Prefix
-    count: int
+    size: int
 
     @property
     def whole(self) -> bool:
         """True where this is all of the prefix."""
-        return self.prefix.done == 0 and self.count == len(self.prefix.ids)
+        return self.prefix.done == 0 and self.size == len(self.prefix.ids)
 
     @property
     def tokens(self) -> np.ndarray:
         """Its ids."""
-        return self.prefix.ids[self.prefix.done : self.prefix.done + self.count]
+        return self.prefix.ids[self.prefix.done : self.prefix.done + self.size]
 
     @property
     def positions(self) -> np.ndarray:
         """Where they are."""
-        return np.arange(self.prefix.done, self.prefix.done + self.count)
+        return np.arange(self.prefix.done, self.prefix.done + self.size)
 
 
 class PrefixCache:

@@ -68,8 +68,7 @@ class CpuBackend(PlainBackend):
 
     def run_model(self, batch: FlatBatch, keep: np.ndarray) -> Tensor:
         """[kept tokens, vocabulary] logits; where all rows decode, by one compiled call."""
-        attention, _ = batch.parts[0]
-        alone = len(batch.parts) == 1 and isinstance(attention, KernelRows) and attention.decoding
-        if self.decoder is None or not alone:
+        (attention, _), *more = batch.parts
+        if self.decoder is None or more or not isinstance(attention, KernelRows) or not attention.decoding:
             return super().run_model(batch, keep)
         return self.decoder(self.tensor(batch.all_tokens()), self.tensor(batch.all_positions()), attention)
