@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import torch
+
 from recollect.engine.backend import Backend
 from recollect.engine.cpu.attention_kernel import attention_function
 from recollect.engine.cpu.cpu_backend import CpuBackend
+from recollect.engine.cpu.native_sampling import native_sample
 from recollect.engine.plain import PlainBackend
+from recollect.engine.sampling import Sampler, sample
 from recollect.engine.shape import attention_shape
 from recollect.models.attention import focus
 from recollect.models.compiled import compile_layers, worth_compiling
@@ -34,6 +38,11 @@ def choose_backend(
             replace_modules(model)
             return CpuBackend(model, max_rows)
     return PlainBackend(model, max_rows)
+
+
+def choose_sampler(device: torch.device) -> Sampler:
+    """What samples from logits on a device, for whoever has no backend."""
+    return native_sample if device.type == "cpu" else sample
 
 
 def _cuda_backend(model: Any, max_rows: int, own: bool, row_bytes: int | None) -> Backend:

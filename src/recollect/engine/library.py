@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.engine.choose import choose_sampler
 from recollect.engine.loop import Loop
 from recollect.engine.request import EngineRequest
 from recollect.engine.sampling import sample_rows
@@ -53,6 +54,7 @@ class LibraryEngine(Loop):
     ) -> None:
         super().__init__(model, decode, max_rows, version)
         self.max_rows, self.cached = max_rows, cached
+        self.sampler = choose_sampler(self.device)
         self.cohorts: list[Cohort] = []
         self._waiting: list[EngineRequest] = []
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -76,7 +78,7 @@ class LibraryEngine(Loop):
             logits |= self._prefill(group)
         if not logits:
             return
-        self._deliver(sample_rows(torch.stack([logits[r] for r in self.state.requests]), self.state))
+        self._deliver(sample_rows(torch.stack([logits[r] for r in self.state.requests]), self.state, self.sampler))
         self.stats.steps += 1
         self.stats.peak_rows = max(self.stats.peak_rows, len(logits))
 

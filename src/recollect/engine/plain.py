@@ -22,7 +22,7 @@ from recollect.engine.plain_prefill import BatchPrefill, ChunkPrefill
 from recollect.engine.prefix import PrefixChunk
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
-from recollect.engine.sampling import sample_rows
+from recollect.engine.sampling import Sampler, sample, sample_rows
 from recollect.engine.shape import AttentionShape, attention_shape
 from recollect.models.attention import using
 
@@ -35,6 +35,7 @@ class PlainBackend:
 
     prompt_tail = 0
     handover = 1 << 30
+    sampler: Sampler = staticmethod(sample)
 
     def __init__(self, model: Any, max_rows: int = 256) -> None:
         shape = attention_shape(model)
@@ -59,7 +60,7 @@ class PlainBackend:
         """One forward pass, then one sampled token for every row."""
         logits = self.forward(state, joining, chunks)
         if len(logits):
-            deliver(sample_rows(logits, state))
+            deliver(sample_rows(logits, state, self.sampler))
 
     def flush(self, state: RowState, deliver: Deliver) -> None:
         """Nothing to do: every step delivers its own tokens."""

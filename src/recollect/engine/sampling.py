@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from recollect.engine.noise import uniform
 from recollect.engine.row_state import RowState
-from recollect.models.native.blocks import able, draw
 
 FEW = 8192  # ids of a vocabulary that is summed up in one go
 BLOCK = 256  # ids of a larger one that are summed up together
@@ -25,11 +25,14 @@ class Sampled(NamedTuple):
     full: np.ndarray  # [rows] whether the row is at its limit with it
 
 
-def sample_rows(logits: Tensor, state: RowState) -> Sampled:
+Sampler = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool, bool], tuple[Tensor, Tensor]]  # as `sample`
+
+
+def sample_rows(logits: Tensor, state: RowState, sampler: Sampler) -> Sampled:
     """Sample one token for every row from [rows, vocabulary] logits, each with its own settings and noise."""
     rows = slice(len(state.requests))
     there = lambda array: torch.from_numpy(np.ascontiguousarray(array[rows])).to(logits.device, non_blocking=True)
-    ids, logprobs = sample(
+    ids, logprobs = sampler(
         logits,
         there(state.temperature),
         there(state.top_p),
@@ -56,8 +59,6 @@ def sample(
     Sampling inverts the cumulative distribution at one uniform number per row. ``plain`` promises that no row uses
     top-p or top-k, which saves the sort; without ``some_greedy`` no row has temperature 0.
     """
-    if plain and able(logits):
-        return draw(logits, temperature, uniforms)
     greedy = temperature <= 0
     scaled = logits.float() / torch.where(greedy, 1.0, temperature).unsqueeze(-1)
     logprobs = torch.log_softmax(scaled, -1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from recollect.engine.cpu.attention_kernel import KernelPrefill, KernelRows, Queries, attention_function
 from recollect.engine.cpu.decode import Decoder
+from recollect.engine.cpu.native_sampling import native_sample
 from recollect.engine.flat_batch import FlatBatch, FlatPart, PartAttention
 from recollect.engine.plain import PlainBackend
 from recollect.engine.prefix import PrefixChunk
@@ -21,6 +22,8 @@ LONG = 32  # tokens of its own from which a prompt is prefilled as a prefix: the
 
 class CpuBackend(PlainBackend):
     """Computes the engine's steps by compiled functions (see `Backend`); `attention_function` must not be None."""
+
+    sampler = staticmethod(native_sample)
 
     def __init__(self, model: Any, max_rows: int = 256) -> None:
         super().__init__(model, max_rows)
