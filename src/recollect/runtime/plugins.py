@@ -13,6 +13,15 @@ from typing import Any
 
 from recollect.types import BadInput
 
+GIVEN = "python"  # before the colon: a function that this process was given, such as one of a notebook's cell
+_given: dict[str, Callable[..., Any]] = {}
+
+
+def give(name: str, function: Callable[..., Any]) -> str:
+    """The name under which ``find`` finds a function of this process; a later one of the same name takes its place."""
+    _given[name] = function
+    return f"{GIVEN}:{name}"
+
 
 def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Callable[..., Any]:
     """The function behind a name; ``key`` is the configuration key to name in an error."""
@@ -25,6 +34,10 @@ def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Cal
             f"{key}={name} is unknown; {hint}known: {', '.join(registry)}, or module:function, or file.py:function"
         )
     place, _, attribute = name.rpartition(":")
+    if place == GIVEN:
+        if attribute not in _given:
+            raise BadInput(f"{key}={name} was given from Python, and this process has it not; go on from there")
+        return _given[attribute]
     module = _from_file(Path(place).expanduser(), key) if place.endswith(".py") else _from_module(place, key)
     function = getattr(module, attribute, None)
     if function is None and getattr(registry.get(attribute), "__module__", "") == module.__name__:
