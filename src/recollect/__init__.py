@@ -1,11 +1,68 @@
-"""recollect trains language-model agents that remember and use tools."""
+"""recollect trains language-model agents that remember and use tools.
+
+``recollect.train``, ``sft``, ``stages``, ``load``, ``evaluate`` and ``Run`` do from Python what the command line does.
+Each is imported when it is first used, so that ``import recollect`` is instant and does not import torch.
+"""
 
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recollect.library.evaluation import evaluate
+    from recollect.library.policy import Policy, load
+    from recollect.library.run_view import Run
+    from recollect.library.training import Report, Result, sft, stages, train
+    from recollect.registries import agent
+    from recollect.rewards.decorator import reward
+    from recollect.tools.tool import tool
+    from recollect.types import BadInput, Message, Score, Task, Trajectory
 
 __version__ = "0.1.0"
+_HOMES = {
+    **dict.fromkeys(("train", "sft", "stages", "Result", "Report"), "recollect.library.training"),
+    **dict.fromkeys(("load", "Policy"), "recollect.library.policy"),
+    "evaluate": "recollect.library.evaluation",
+    "Run": "recollect.library.run_view",
+    "agent": "recollect.registries",
+    "reward": "recollect.rewards.decorator",
+    "tool": "recollect.tools.tool",
+    **dict.fromkeys(("BadInput", "Message", "Score", "Task", "Trajectory"), "recollect.types"),
+}
+__all__ = [
+    "BadInput",
+    "Message",
+    "Policy",
+    "Report",
+    "Result",
+    "Run",
+    "Score",
+    "Task",
+    "Trajectory",
+    "agent",
+    "evaluate",
+    "load",
+    "reward",
+    "sft",
+    "stages",
+    "tool",
+    "train",
+]
 
 # read by torch's libraries when they are first used
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait do so briefly: others may need the core
 # CPU kernels kept for shapes seen before: the 1024 of these libraries hold hundreds of MiB, and are no faster
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

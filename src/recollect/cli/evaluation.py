@@ -72,7 +72,10 @@ def evaluate(
         return print(json.dumps(result)) if quiet else None
     from recollect.workflows.eval.eval_run import run_evaluation
 
-    return run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
+    result = run_evaluation(named(checkpoint, role or [], settings), Console(quiet), out, baseline or [])
+    if quiet:
+        print(json.dumps(result))
+    return None
 
 
 @app.command()
@@ -100,7 +103,7 @@ def ask(
     from recollect.workflows.eval.eval_run import answer_question
 
     checkpoint, question, settings = asked(given, bool(role))
-    answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet))
+    print(answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet)))
 
 
 @app.command()

@@ -31,6 +31,9 @@ DEFAULT_RECIPE = "needle"
 _ENVIRONMENT = re.compile(r"\$\{.*\boc\.env\b", re.DOTALL)
 
 
+Override = str | tuple[str, Any]  # key=value as it is written on a command line, or a key and its value
+
+
 def words(arguments: Sequence[str]) -> list[str]:
     """A command's words without what a line break leaves behind: spaces around them, a lone or trailing backslash."""
     cleaned = (text.strip().removesuffix("\\").strip() for text in arguments)
@@ -85,7 +88,7 @@ class Composed:
 
 
 def compose(
-    recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None, where: str = "the recipe"
+    recipe: str | None, overrides: Sequence[Override], base: dict[str, Any] | None = None, where: str = "the recipe"
 ) -> Config:
     """The configuration of a recipe (or of a given tree, from ``where``) with ``key=value`` overrides applied.
 
@@ -95,10 +98,10 @@ def compose(
 
 
 def composed(
-    recipe: str | None, overrides: Sequence[str], base: dict[str, Any] | None = None, where: str = "the recipe"
+    recipe: str | None, overrides: Sequence[Override], base: dict[str, Any] | None = None, where: str = "the recipe"
 ) -> Composed:
     """The same, with what is to be said about it."""
-    settings = _parse(words(overrides))
+    settings = _parse(overrides)
     if base is None and recipe is None:
         base = _own_data(dict(settings))
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
@@ -279,14 +282,22 @@ def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
         OmegaConf.update(cfg, key, OmegaConf.select(_defaults(), key))
 
 
-def _parse(overrides: Sequence[str]) -> list[tuple[str, Any]]:
+def _parse(overrides: Sequence[Override]) -> list[tuple[str, Any]]:
     """(key, value) of each override; `key`, `+key` and `++key` mean the same."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     parser = OverridesParser.create()
-    out = []
-    for text in overrides:
+    out: list[tuple[str, Any]] = []
+    for given in overrides:
+        if isinstance(given, tuple):
+            key = canonical(given[0])
+            section = isinstance(given[1], dict) and given[1] and not _is_known(key)
+            out += flatten(given[1], f"{key}.").items() if section else [(key, given[1])]
+            continue
+        (text,) = words([given]) or ("",)
+        if not text:
+            continue
         if "=" not in text:
             first = "; a recipe stands before all settings" if text in recipe_names() or Path(text).is_file() else ""
             raise BadInput(f"'{text}' is not key=value{first}")

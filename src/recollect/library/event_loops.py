@@ -23,18 +23,22 @@ def run_anywhere(work: Callable[[], T], stop: Callable[[], None] = lambda: None)
     done: list[T] = []
     failed: list[BaseException] = []
 
+    over = threading.Event()
+
     def inside() -> None:
         try:
             done.append(work())
         except BaseException as error:
             failed.append(error)
+        finally:
+            over.set()
 
     thread = threading.Thread(target=inside, name="recollect", daemon=True)
     thread.start()
     asked = False
-    while thread.is_alive():
+    while not over.is_set():
         try:
-            thread.join(WAIT_S)
+            over.wait(WAIT_S)
         except KeyboardInterrupt:
             if asked:
                 raise

@@ -45,9 +45,13 @@ def rows_of(tasks: Any, key: str) -> Iterable[Any]:
 
 def _line(row: Any, number: int, key: str) -> str:
     if isinstance(row, Task):
-        row = {**row.fields, "id": row.id, "question": row.question, "answer": list(row.answers), "source": row.source} | (
-            {} if row.context is None else {"context": row.context}
-        )
+        row = {
+            **row.fields,
+            "id": row.id,
+            "question": row.question,
+            "answer": list(row.answers),
+            "source": row.source,
+        } | ({} if row.context is None else {"context": row.context})
     if not isinstance(row, Mapping):
         raise BadInput(f"{key}, row {number}: expected a mapping, found {type(row).__name__}")
     try:
@@ -68,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 
 def name_of(function: str | Callable[..., Any], key: str) -> str:
-    """The name of a function for a setting: ``module:function`` where that finds it, else one that this process knows."""
+    """A function's name for a setting: ``module:function`` where that finds it, else one that this process knows."""
     if isinstance(function, str):
         return function
     if not callable(function):

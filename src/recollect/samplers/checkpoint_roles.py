@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.config import Config
-from recollect.config.compose import compose, stored_tree
+from recollect.config.compose import Override, compose, stored_tree
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.runtime.address import is_address
@@ -15,11 +15,12 @@ from recollect.samplers.bindings import Cast, acting_roles
 from recollect.types import BadInput
 
 
-def config_of(run: Path | None, settings: list[str]) -> Config:
+def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
     """The run's own configuration, or the default recipe's, with overrides."""
     if run is None:
-        recipe = settings.pop(0) if settings and "=" not in settings[0] else None
-        return compose(recipe, settings)
+        first = settings[0] if settings else ()
+        recipe = first if isinstance(first, str) and "=" not in first else None
+        return compose(recipe, settings if recipe is None else settings[1:])
     return compose(None, settings, base=stored_tree(run), where=str(run / "config.yaml"))
 
 
@@ -49,7 +50,7 @@ class Named:
         return acting_roles(self.cfg, self.path, self.roles, longest_question)
 
 
-def named(checkpoint: str | None, given: Sequence[str], settings: list[str]) -> Named:
+def named(checkpoint: str | None, given: Sequence[str], settings: Sequence[Override]) -> Named:
     """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one."""
     places = role_settings(given)
     found = {role: find_checkpoint(where) for role, where in places.items() if not is_address(where)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,9 @@ def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
         asked.stop = True
         console.warn(f"stopping after this {unit} (Ctrl-C again to stop now)")
 
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone
+        yield
+        return
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

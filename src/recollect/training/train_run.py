@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recollect.agents.progress import shown
@@ -40,14 +40,16 @@ from recollect.training.sft import Supervised
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput
 
+OnStep = Callable[[dict[str, Any]], bool | None]
 DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
 
 
 class Fit:
     """One run, from wherever its directory stands to its report."""
 
-    def __init__(self, cfg: Config, console: Console) -> None:
-        self.cfg, self.console = cfg, console
+    def __init__(self, cfg: Config, console: Console, on_step: OnStep | None = None) -> None:
+        """``on_step`` is called with the metrics of each step; False ends the run after it."""
+        self.cfg, self.console, self.on_step = cfg, console, on_step
         self.run = Run.claim(cfg)
         try:
             self._make()
@@ -197,6 +199,8 @@ class Fit:
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
                     f"rollout {row['time/rollout']:.1f} s  update {row['time/update']:.1f} s"
                 )
+                if self.on_step is not None and self.on_step(dict(row)) is False and progress.step < total:
+                    progress.stopped = "on_step said so"
                 last, improved = progress.step == total, False
                 due = _due(progress.step, cfg.trainer.test_freq) and not last  # the final evaluation follows the last
                 if self.val_tasks and (due or (last and cfg.trainer.best_metric)):

@@ -37,7 +37,9 @@ from recollect.sources.task_stream import held_out
 from recollect.types import BadInput, Sampling, Task, Trajectory
 
 
-def run_evaluation(who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()) -> None:
+def run_evaluation(
+    who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()
+) -> dict[str, Any]:
     """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
 
     With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
@@ -49,8 +51,7 @@ def run_evaluation(who: Named, console: Console, out: Path | None = None, baseli
         result = _evaluated(who, console, place, baselines)
     if place is not None:
         console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
-    if console.quiet:
-        print(json.dumps(result))
+    return result
 
 
 def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
@@ -189,27 +190,45 @@ def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> 
         console.say(f"{found['all']['failures']} attempts failed and count as 0")
 
 
-def answer_question(who: Named, document: Path, question: str, console: Console) -> None:
-    """`recollect ask`: read a document and print the answer."""
-    cfg = who.cfg
-    if not question.strip():
-        raise BadInput("the question is empty")
-    task = Task("ask", question, open_document(document))
+def answer_question(who: Named, document: Path, question: str, console: Console) -> str:
+    """`recollect ask`: read a document and answer a question about it."""
+    task = question_task(document, question)
     cast = who.cast(question)
-    reader = Reader(task, cast.bindings, val_sampling(cfg))
-    about = document.stat().st_size // (cfg.recurrent.memory.config.chunk_size * 3)
     try:
-        with console.progress("sections read, about", max(1, about)) as advance:
-            reader.advance = advance
-            answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
+        return answer_with(cast, who.cfg, task, console)
     finally:
         cast.close()
+
+
+def question_task(document: str | Path, question: str) -> Task:
+    """A question about a document: a file, or its text."""
+    if not question.strip():
+        raise BadInput("the question is empty")
+    text = isinstance(document, str) and not _is_file(document)
+    return Task("ask", question, document if text else open_document(Path(document)), place=str(document)[:200])
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path
+        return False
+
+
+def answer_with(cast: Cast, cfg: Config, task: Task, console: Console) -> str:
+    """The answer of models that are loaded."""
+    reader = Reader(task, cast.bindings, val_sampling(cfg))
+    size = len(task.context) if isinstance(task.context, str) else Path(task.place).stat().st_size
+    about = size // (cfg.recurrent.memory.config.chunk_size * 3)
+    with console.progress("sections read, about", max(1, about)) as advance:
+        reader.advance = advance
+        answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
     if not reader.sections_read and AGENTS.knows(cfg.agent.agent_type, "notes_sections"):
-        raise BadInput(f"the document {document} holds no text")
+        raise BadInput(f"the document {task.place} holds no text")
     for section, memory in reader.changes:
         console.say(f"memory after section {section}: {memory}")
     boxed = last_boxed(answer)
-    print(boxed if boxed is not None else answer.strip())
+    return boxed if boxed is not None else answer.strip()
 
 
 class Reader(Session):

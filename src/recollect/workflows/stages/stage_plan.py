@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from recollect.config import Config
-from recollect.config.compose import compose, read_recipe
+from recollect.config.compose import Override, compose, read_recipe
 from recollect.config.roles import KINDS, roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
@@ -52,7 +52,7 @@ class Plan:
     """All that a recipe with stages asks for."""
 
     tree: Mapping[str, Any]  # the recipe without its stages
-    overrides: tuple[str, ...]
+    overrides: tuple[Override, ...]
     stages: tuple[Stage, ...]
     end_to_end: Stage | None
     cfg: Config  # what all stages share
@@ -102,7 +102,7 @@ def has_stages(recipe: str | None) -> bool:
     return recipe is not None and "stages" in read_recipe(recipe)
 
 
-def read_plan(recipe: str, overrides: Sequence[str]) -> Plan:
+def read_plan(recipe: str, overrides: Sequence[Override]) -> Plan:
     """The plan of a recipe, checked."""
     tree = read_recipe(recipe)
     rows, compared = tree.pop("stages", None), tree.pop(END_TO_END, None)
@@ -219,8 +219,8 @@ def _check_models(plan: Plan, stage: Stage) -> None:
             raise BadInput(f"stage {stage.number}: {key}={name}: {error}; known: {known}") from None
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+").strip()
+def _key(override: Override) -> str:
+    return override[0] if isinstance(override, tuple) else override.partition("=")[0].lstrip("+").strip()
 
 
 def _merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
