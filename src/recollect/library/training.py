@@ -101,7 +101,7 @@ def train(
 
     def stop() -> None:
         for run in started:
-            run.stop.made = True
+            run.asked.stop = True
 
     report = run_anywhere(work, stop)
     return Result(Report(report), Run(started[0].run.path))
