@@ -1,6 +1,6 @@
 """The command line, one file for each kind of command.
 
-Exit codes: 0 done, 1 something failed part-way (said what), 2 bad input, 130 interrupted and saved.
+Exit codes: 0 done, 1 something failed part-way (the message says what), 2 bad input, 130 interrupted and saved.
 """
 
 from __future__ import annotations

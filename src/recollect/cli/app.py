@@ -1,4 +1,4 @@
-"""The application, and what its commands share. Heavy imports happen inside the commands: --help is instant."""
+"""The application and what its commands share. Heavy imports happen inside the commands, so --help is instant."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but th
 
 
 def finite(option: typer.CallbackParam, value: float | None) -> float | None:
-    """The value of an option that takes numbers, infinity and nan not among them."""
+    """The value of a numeric option; infinity and nan are refused."""
     if value is not None and not math.isfinite(value):
         raise BadInput(f"{option.opts[0]} {value} must be a finite number")
     return value

@@ -126,7 +126,7 @@ def serve(
     \b
     recollect serve --checkpoint runs/recollect/needle --port 8000
 
-    With the environment variable RECOLLECT_SERVE_KEY, clients must show that key.
+    With the environment variable RECOLLECT_SERVE_KEY set, clients must send that key.
     """
     try:
         from recollect.serve.server import Limits

@@ -176,7 +176,7 @@ def pipeline(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """The whole road: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are passed over.
+    """Run all stages: generate, convert, reward, sft-data, SFT, RL, evaluate, report. Complete stages are skipped.
 
     With a file of yours, models are measured only with --evaluate. VideoMultiAgents' training_config.yaml is one.
 

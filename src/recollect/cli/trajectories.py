@@ -63,7 +63,7 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn trajectories of other formats, and those of runs, into unified ones. What does not fit is told; exit code 1.
+    """Turn trajectories of other formats, and those of runs, into unified ones. Others are named; exit code 1.
 
     \b
     recollect convert data/raw/*.json --domain mhqa --out data/unified/mhqa.jsonl

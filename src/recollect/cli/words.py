@@ -13,7 +13,7 @@ _SETTING = re.compile(r"\+{0,2}(?P<key>[A-Za-z_][\w.]*)=")
 
 
 def is_setting(word: str) -> bool:
-    """True for ``key=value``; a sentence with an equals sign in it is none."""
+    """True for ``key=value``, but not for a sentence with an equals sign."""
     found = _SETTING.match(word)
     return found is not None and ("." in found["key"] or not re.search(r"\s", word))
 

@@ -1,4 +1,4 @@
-"""The reproducibility card of an evaluation: what has to be the same for its numbers to come out again."""
+"""The reproducibility card of an evaluation: what must be equal to get the same numbers again."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def file_hash(path: Path) -> str:
 
 
 def model_hash(model: str) -> str | None:
-    """SHA-256 over the weights of a folder; None for a name that is no folder."""
+    """SHA-256 over the weights in a folder; None for a name that is not a folder."""
     files = sorted(p for p in Path(model).expanduser().glob("*") if p.suffix in (".safetensors", ".bin"))
     return hashlib.sha256("".join(file_hash(p) for p in files).encode()).hexdigest() if files else None
 
 
 def hardware() -> dict[str, Any]:
-    """What computes here."""
+    """The machine, its processor and its GPUs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {"machine": platform.machine(), "system": platform.system(), "cpu": _cpu(), "cores": cores, "gpus": gpus}

@@ -1,4 +1,4 @@
-"""What an evaluation found, item by item, in a file that grows: a killed evaluation goes on with what is missing."""
+"""The results of an evaluation, item by item, in a growing file: a killed evaluation goes on with what is missing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def item_of(task: Task, trajectory: Trajectory) -> Item:
 
 
 def digest(task: Task) -> str:
-    """A name for all that a task holds, its document included: an attempt at it says nothing of another one."""
+    """A digest of everything in a task, its document included."""
     made = hashlib.blake2b(repr((task.question, task.answers, task.source)).encode(), digest_size=8)
     made.update(json.dumps(task.fields, default=_plain, sort_keys=True).encode())
     for piece in task.context.pieces() if hasattr(task.context, "pieces") else [task.context]:
@@ -80,9 +80,9 @@ def deciding(cfg: Config) -> list[str]:
 
 
 def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
-    """A name for what decides an item's outcome: settings, the files they name, and who plays which role.
+    """A digest of what decides an item's outcome: settings, the files they name, and who plays which role.
 
-    Of weights and of a corpus it is the time at which they were written; of data nothing, for an item knows its task.
+    For weights and a corpus it uses the time when they were written. Data is left out: an item has its task's digest.
     """
     made = hashlib.blake2b("\n".join(deciding(cfg)).encode(), digest_size=8)
     for path in _named_files(cfg):
@@ -97,7 +97,7 @@ def fingerprint(cfg: Config, players: Mapping[str, str]) -> str:
 
 
 def _named_files(cfg: Config) -> list[Path]:
-    """Code and tables of the user's that agents, tools and rewards are named by, also within a name's brackets."""
+    """The files that settings name for agents, tools and rewards, also inside brackets."""
     said = [str(value) for key, value in flatten(OmegaConf.structured(cfg)).items() if not key.startswith("data.")]
     parts = {part.strip() for text in said for part in re.split(r"[\[\](),*=:'\"]", text)}
     paths = (Path(part).expanduser() for part in sorted(parts) if part.endswith(FILES))
@@ -105,7 +105,7 @@ def _named_files(cfg: Config) -> list[Path]:
 
 
 class ItemLog:
-    """The items of one agent. Those of other settings or weights are not taken over."""
+    """The items of one agent. Items of other settings or weights are ignored."""
 
     def __init__(self, path: Path | None, stamp: str) -> None:
         self.path = path
@@ -132,7 +132,7 @@ class ItemLog:
                 os.fsync(file.fileno())
 
     def missing(self, tasks: Iterable[Task], n: int) -> list[Task]:
-        """The tasks that lack an attempt, those included that have changed since."""
+        """The tasks that lack an attempt, including tasks that have changed since."""
         out = []
         for task in tasks:
             kept = [self.items.get((task.id, i)) for i in range(n)]

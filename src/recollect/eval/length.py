@@ -12,7 +12,7 @@ NAMES = ("length", "num_docs", "sections")  # fields of a data row that say it
 
 
 def length_of(task: Task) -> int:
-    """What the data row says, the chunks of a document that comes in chunks, else characters up to a power of four."""
+    """The length in the data row, else the number of given chunks, else characters rounded up to a power of four."""
     extra = task.fields.get("extra_info")
     for row in (task.fields, extra if isinstance(extra, Mapping) else {}):
         for name in NAMES:

@@ -1,4 +1,4 @@
-"""What n samples of each task say: their mean, the best of them, and their majority, with 95 % intervals.
+"""Scores from n samples of each task: mean, best and majority, with 95 % intervals.
 
 A failed attempt counts 0 in the mean, and neither votes nor competes; a task whose attempts all failed scores 0.
 """
@@ -28,7 +28,7 @@ def majority_score(attempts: Sequence[Trajectory]) -> float:
 
 
 def said(answer: str) -> str:
-    r"""What an answer says, for comparing: the last \boxed{…} or all of it, normalised unless nothing is left."""
+    r"""An answer in the form that is compared: the last \boxed{…} or all of it, normalised unless nothing is left."""
     boxed = last_boxed(answer)
     text = answer.strip() if boxed is None else boxed
     return normalize(text) or text

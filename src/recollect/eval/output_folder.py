@@ -1,4 +1,4 @@
-"""Where results of an evaluation go, so that those of another model, other data or other settings are never lost."""
+"""Where the results of an evaluation go: those of another model, other data or other settings are never lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAMP = "evaluation"  # the key under which results say what they are of
 
 
 def stamp_of(cfg: Config, players: Mapping[str, str], more: Sequence[Any] = ()) -> str:
-    """A name for what is measured: settings, files and who plays; not how many tasks, nor where it is written."""
+    """A digest of what is measured: settings, files and who plays, without the number of tasks or the place."""
     files = [str(Path(path).expanduser().absolute()) for path in expand(cfg.data.val_files)]
     who = {role: where if "://" in where else _absolute(where) for role, where in players.items()}
     text = json.dumps([deciding(cfg), files, sorted(who.items()), *more])
@@ -27,7 +27,7 @@ def stamp_of(cfg: Config, players: Mapping[str, str], more: Sequence[Any] = ()) 
 
 
 def place_name(who: Named) -> str:
-    """The name of results within a run: the checkpoint's, and what else was chosen than the run itself did."""
+    """The name of results within a run: the checkpoint's, and a mark for settings that differ from the run's."""
     first = who.cfg.evaluation.first
     parts = [Path(who.path or "roles").name, *sorted(who.roles), *([f"first-{first}"] if first else [])]
     if who.run is not None and (mine := stamp_of(who.cfg, who.players)) != _own_stamp(who, first):
@@ -36,7 +36,7 @@ def place_name(who: Named) -> str:
 
 
 def _own_stamp(who: Named, first: int) -> str:
-    """What is measured of a run when nothing is said but its name."""
+    """The digest of an evaluation of the run with its own settings."""
     assert who.run is not None
     cfg = config_of(who.run, [])
     cfg.roles, cfg.evaluation.first = {}, first
@@ -50,12 +50,12 @@ def file_place(path: str, run: Path | None, data: Sequence[str], stamp: str) -> 
 
 
 def file_stamp(cfg: Config, path: str, seeds: Sequence[int]) -> str:
-    """A name for a model, by its weights, on files with some seeds."""
+    """A digest of a model's weights, its data files and the seeds."""
     return stamp_of(cfg, {"*": path}, [model_hash(path), list(seeds)])
 
 
 def refuse_others(file: Path, stamp: str, model: str | None) -> None:
-    """Refuse to write over results that are not of the same model, data and settings."""
+    """Refuse to overwrite results of another model, other data or other settings."""
     try:
         there = json.loads(file.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The report's pictures."""
+"""The plots of reports."""
 
 from __future__ import annotations
 

@@ -111,13 +111,13 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictu
 
 
 def sampled_reward(report: Mapping[str, Any]) -> str:
-    """What attempts at training tasks earned at first and in the end; unlike held-out success it is never greedy."""
+    """The mean reward of sampled attempts at training tasks, in the first and in the last step."""
     reward = report["reward"]
     return f"mean reward of sampled attempts: {reward['first']:.3f} in the first step, {reward['last']:.3f} in the last"
 
 
 def _validation(row: Mapping[str, float]) -> list[str]:
-    """A table of what n samples per task say, when there are several."""
+    """A table of the scores from several samples per task."""
     names = [k for k in row if "@" in k and not k.endswith(("/low", "/high", "@1"))]
     if not names:
         return []

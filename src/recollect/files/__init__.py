@@ -1,1 +1,1 @@
-"""Reading what users give and writing what they keep: bounded, locked, never half there."""
+"""Read users' files within bounds; write files under locks, whole or not at all."""

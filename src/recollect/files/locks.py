@@ -1,4 +1,4 @@
-"""One process at a time writes to a place: a lock that ends with the process that holds it, however that ends."""
+"""Locks: one process at a time writes to a place. A lock ends with the process that holds it, however that ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _held: set[tuple[int, int]] = set()  # device and inode of the locks of this pro
 class Lock:
     """An exclusive lock, held until it is released or the process ends. Use it as a context, or release it.
 
-    Folders that it had to make are gone again once it is released, if nobody has put anything into them.
+    Releasing it removes the folders that it had to make, if they are empty.
     """
 
     def __init__(self, file: Path, what: str) -> None:
@@ -51,7 +51,7 @@ class Lock:
         self.handle = None
 
     def follow(self, folder: Path) -> None:
-        """Know the file where it is now: its folder was given another name."""
+        """Follow the lock file to its new path after its folder was renamed."""
         self.file, self.made = folder / self.file.name, []
 
     def _remove_folders(self) -> None:
@@ -71,23 +71,23 @@ class Lock:
 
 
 def lock_folder(folder: Path, what: str) -> Lock:
-    """Lock a folder, which is made if it is not there."""
+    """Lock a folder, and make it if needed."""
     return Lock(folder / NAME, what)
 
 
 def lock_file(file: Path, what: str) -> Lock:
-    """Lock a file that is written, by a hidden one beside it."""
+    """Lock an output file by a hidden file beside it."""
     return Lock(file.with_name(f".{file.name}{NAME}"), what)
 
 
 def refuse_locked(folder: Path, what: str) -> None:
-    """Refuse a folder that a process holds, without locking it."""
+    """Refuse a folder that another process has locked, without locking it."""
     if (folder / NAME).is_file():
         lock_folder(folder, what).release()
 
 
 def _take(file: Path, what: str) -> int | None:
-    """A descriptor that holds the lock; None where this process has it already, or the disk knows no locks."""
+    """A descriptor that holds the lock; None if this process has it already, or the disk has no locks."""
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -108,7 +108,7 @@ def _take(file: Path, what: str) -> int | None:
 
 
 def _holder(handle: int) -> str:
-    """The number of the process that holds a lock, as it is written there."""
+    """The id of the process that holds a lock, as written in its file."""
     for _ in range(LOOKS):
         if text := os.pread(handle, 32, 0).decode(errors="replace").strip():
             return text

@@ -1,4 +1,4 @@
-"""Places to write to: one that takes no files is refused in a sentence, before any work is done."""
+"""Outputs: a place that cannot be written to is refused in one sentence, before any work is done."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from recollect.types import BadInput
 
 
 def refuse_output(path: Path, what: str) -> None:
-    """Refuse a file or folder to be made that cannot be; ``what`` names it in the message."""
+    """Refuse an output that cannot be made; ``what`` names it in the message."""
     _refuse_dangling(path.expanduser().absolute(), what)
     refuse_unwritable(path.parent, what)
 
 
 def refuse_unwritable(folder: Path, what: str) -> None:
-    """Refuse a folder, there already or not, that cannot be written to; ``what`` names it in the message."""
+    """Refuse a folder, existing or not, that cannot be written to; ``what`` names it in the message."""
     place = folder.expanduser().absolute()
     try:
         for part in takewhile(lambda p: not p.exists(), (place, *place.parents)):
@@ -43,7 +43,7 @@ class Unwritten(BadInput, OSError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Name the file, or the folder, that is being written when its disk is full or fails."""
+    """Name the file or folder that is being written if its disk is full or fails."""
     try:
         yield
     except Unwritten:
@@ -53,13 +53,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritten(path: Path, error: Exception, what: str = "") -> Unwritten:
-    """What is said of something that could not be written; libraries have errors of their own for a full disk."""
+    """The message for an output that could not be written; libraries have errors of their own for a full disk."""
     why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
     return Unwritten(f"{what}{path} could not be written: {why}; make room, and the same command goes on")
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a file beside its place, sync it, and rename it in: it is never half there."""
+    """Write a file beside its place, sync it and rename it in, so that it is never incomplete."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with writing(path):

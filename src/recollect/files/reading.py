@@ -1,4 +1,4 @@
-"""Reading files that a user gave: files and pipes alone, never more than a bound, what is wrong in one sentence."""
+"""Read files that a user gave: files and pipes only, up to a bound, with errors of one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = 4 * MB
 
 
 def refuse_odd(path: Path, what: str = "data file") -> None:
-    """Refuse a path where nothing is, a folder, a device: all that is neither a file nor a pipe."""
+    """Refuse a path that is neither a file nor a pipe: nothing, a folder, a device."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -43,7 +43,7 @@ def open_file(path: Path, what: str = "data file") -> BinaryIO:
 
 
 def read_bytes(path: Path, most: int = MOST_FILE, what: str = "data file") -> bytes:
-    """All of a file that is no longer than a bound."""
+    """The bytes of a file, up to a bound."""
     with open_file(path, what) as file:
         try:
             if path.stat().st_size > most:
@@ -59,7 +59,7 @@ def read_bytes(path: Path, most: int = MOST_FILE, what: str = "data file") -> by
 
 
 def read_text(path: Path, most: int = MOST_FILE, what: str = "data file", errors: str = "strict") -> str:
-    """The same as text, which is UTF-8."""
+    """The same as UTF-8 text."""
     try:
         return read_bytes(path, most, what).decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ def read_json(path: Path, most: int = MOST_FILE, what: str = "data file") -> Any
 
 
 def parse_json(text: str | bytes, place: str, line: int = 0) -> Any:
-    """The value of a text, which is at some place for messages, or is one line there."""
+    """The value of a JSON text; ``place``, and ``line`` if it is given, are for messages."""
     at = f"{place}: broken JSON at line {line}" if line else f"{place}: broken JSON"
     try:
         value = json.loads(text)
@@ -94,7 +94,7 @@ _DEEP = f"it is nested more than {MOST_DEPTH} deep"
 
 
 def is_deep(value: Any) -> bool:
-    """True for lists and objects that are nested deeper than anything here can follow."""
+    """True for values that are nested too deep to be processed."""
     level = [value]
     for _ in range(MOST_DEPTH):
         inside = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
@@ -114,7 +114,7 @@ def lines(path: Path, most: int = MOST_LINE) -> Iterator[bytes]:
 
 
 def bounded(file: BinaryIO, place: str, most: int = MOST_LINE) -> Iterator[bytes]:
-    """The lines of something that is open."""
+    """The lines of an open file, each up to a bound."""
     number = 0
     while line := file.readline(most + 1):
         number += 1

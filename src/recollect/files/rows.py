@@ -80,7 +80,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decoded(value: Any) -> Any:
-    """A value in which bytes are text, as far as they are UTF-8: some writers store texts as bytes."""
+    """A value with its bytes decoded where they are UTF-8: some writers store texts as bytes."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -92,7 +92,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a table whose first line names the columns; every value is a text, an empty one is absent."""
+    """Rows of a table whose first line names the columns. Every value is a text; empty ones are left out."""
     csv.field_size_limit(MOST_CELL)
     with open_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
@@ -119,7 +119,7 @@ def _object(row: Any, place: str) -> dict[str, Any]:
 
 
 def agent_of_rows(paths: Sequence[str]) -> str | None:
-    """The agent that the first row of some files names under ``agent_name``; None where there is none to read."""
+    """The agent that the first row of some files names under ``agent_name``; None if there is none."""
     try:
         _, row = next(iter(read_rows(expand(paths)[0])))
     except (BadInput, OSError, ValueError, StopIteration):

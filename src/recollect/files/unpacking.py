@@ -1,4 +1,4 @@
-"""Compressed files, read as they are unpacked: bounded lines, and a file that is cut or damaged says so."""
+"""Stream compressed files: lines are bounded, and a cut or damaged file is an error that says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAMAGED = (zstandard.ZstdError, EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Frames(io.RawIOBase):
-    """The bytes behind a zstd file of one or more frames. One that ends inside of a frame raises EOFError."""
+    """The bytes of a zstd file of one or more frames. A file that ends inside a frame raises EOFError."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self.raw, self.left = raw, b""

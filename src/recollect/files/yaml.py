@@ -1,4 +1,4 @@
-"""Reading YAML that a user gave: what is wrong with it is one line, and what would never end is refused first."""
+"""Read YAML that a user gave: errors are one line, and aliases that grow without end are refused first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def read_mapping(path: Path, what: str) -> dict[str, Any]:
-    """The mapping that a file holds; ``what`` says what it should be, for messages."""
+    """The mapping in a file; ``what`` names its kind in messages."""
     value = parse_yaml(read_yaml(path, what), str(path))
     if not isinstance(value, dict):
         raise BadInput(f"{path}: a {what} is a mapping of keys")
@@ -44,7 +44,7 @@ def _broken(place: str, error: Exception) -> BadInput:
 
 
 def refuse_endless(text: str, place: str) -> None:
-    """Refuse aliases that grow without end, and what is nested too deep. Nothing is composed here."""
+    """Refuse aliases that grow without end and values that are nested too deep. Nothing is composed here."""
     sizes: dict[str, tuple[int, int]] = {}  # anchor → values below it, and how deep they go
     open_nodes: list[tuple[str | None, int, int]] = []  # (anchor, values so far, depth so far)
     try:

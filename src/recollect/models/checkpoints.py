@@ -1,4 +1,4 @@
-"""Runs in the place of models: which checkpoint is meant, and whether it is whole. Nothing is loaded."""
+"""Runs as models: which checkpoint is meant, and whether it is whole. Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def tensors_of(path: Path) -> dict[str, Any] | None:
 
 
 def pin_models(cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
-    """Put the checkpoint that is meant in the place of every run that the settings name, and say which it is.
+    """Replace every run that the settings name by the checkpoint that is meant, and say which it is.
 
-    What a run starts from is then the same when it is resumed, whatever the other run does meanwhile.
+    So a resumed run starts from the same weights, whatever the other run does meanwhile.
     """
     for key, found in [*_models(cfg), *_roles(cfg)]:
         say(f"{key} is {found}")

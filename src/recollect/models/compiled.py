@@ -19,8 +19,8 @@ def worth_compiling(model: nn.Module) -> bool:
 def compile_layers(model: nn.Module, trained: bool = False) -> None:
     """Compile the layers, the final norm and the rotary embedding.
 
-    Of a model that is trained only layers are, and not the last one, which computes some of its tokens alone (see
-    `models.attention.focus`).
+    In a model that is trained only the layers are compiled, but for the last one, which computes only some of its
+    tokens (see `models.attention.focus`).
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
     attention = {int(m.layer_idx): n for n, m in model.named_modules() if getattr(m, "layer_idx", None) is not None}

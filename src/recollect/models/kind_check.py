@@ -1,4 +1,4 @@
-"""Models that are no causal language models are refused by what they are, before their weights are read."""
+"""Refuse models that are not causal language models, before their weights are read."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ VOCABULARIES = ("tokenizer.", "vocab", "merges", "spiece", "sentencepiece", "tek
 
 
 def _refuse_without_words(path: str) -> None:
-    """Refuse a folder without a vocabulary, of which the library makes a tokenizer that knows no words."""
+    """Refuse a folder without a vocabulary, from which the library would make an empty tokenizer."""
     folder = Path(model_path(path))
     if folder.is_dir() and not any(file.name.startswith(VOCABULARIES) for file in folder.iterdir()):
         raise BadInput(f"{path} has no tokenizer: put the tokenizer.json of its model there")
@@ -77,7 +77,7 @@ PROBE = "It's 1,024 tests of  a tokenizer:\n\tnaïve, 東京, <|x|> "
 
 
 def _as_declared(path: str, found: Any) -> Any:
-    """The tokenizer that a folder declares, where the library's choice by the kind of model makes other ids."""
+    """The tokenizer that a folder declares, if the library's choice by model type makes other ids."""
     from transformers import PreTrainedTokenizerFast
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
@@ -149,7 +149,7 @@ def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None
 def owned(model: Any) -> Any:
     """The model with weights in memory of its own, copied one by one: loaded ones are the file itself, mapped.
 
-    Whoever cut the file would end this process, and whoever wrote to it would change the model's answers.
+    Otherwise cutting the file would end this process, and writing to it would change the model's answers.
     """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Models whose layers cannot share what tokens have in common: they compute rows, in the library's own way.
+"""Models whose layers cannot share prefixes: they compute each row in the library's own way.
 
 Layers with a state (recurrent, convolution, linear attention) do not ask our attention, and some attentions have parts
 that it does not know. Rows are padded at their ends: what a token sees is before it.

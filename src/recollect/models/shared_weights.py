@@ -1,4 +1,4 @@
-"""Two models over one set of weights: the learner computes with what the engine samples with, and nothing is copied."""
+"""Two models over one set of weights: learner and engine share memory, and nothing is copied."""
 
 from __future__ import annotations
 

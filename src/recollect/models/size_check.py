@@ -1,4 +1,4 @@
-"""A model's configuration beside its weights: one that claims more than they hold would be built for hours."""
+"""Check a model's configuration against its weights: one that claims far more than they hold takes hours to build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of models 
 
 
 def refuse_implausible(folder: Path) -> None:
-    """Refuse a config.json whose numbers are beyond the weights beside it. Without weights there is no telling."""
+    """Refuse a config.json that claims more than the weights beside it hold; without weights nothing is checked."""
     if not (folder / "config.json").is_file():
         return
     config = read_json(folder / "config.json", what="configuration of a model")

@@ -1,4 +1,4 @@
-"""Whether a model is all there: every weight it has is in its files, nothing else is, and all of it are numbers."""
+"""Check that a model is complete: its files hold every weight and nothing else, and all values are finite."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _said(key: Any) -> str:
 
 @torch.no_grad()
 def check_finite(weights: Iterable[tuple[str, torch.Tensor]], path: str) -> None:
-    """Refuse weights that are no numbers."""
+    """Refuse weights that are not finite."""
     for name, weight in weights:
         if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
             raise BadInput(f"{path}: the weights {name} are not finite (NaN or infinity); the model is damaged")

@@ -47,16 +47,16 @@ class Run:
 
     @staticmethod
     def of(cfg: Config) -> Run:
-        """Where the configuration puts its run."""
+        """The run directory of a configuration."""
         trainer = cfg.trainer
         default = Path("runs") / trainer.project_name / trainer.experiment_name
         return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
 
     @staticmethod
     def usable(cfg: Config) -> Run:
-        """The run directory, not made yet; refuse one that is not ours or belongs to another configuration.
+        """The run directory, not made yet. One that is no run, or a run of another configuration, is refused.
 
-        With trainer.resume_mode=disable any run may be in it, for it will move aside.
+        With trainer.resume_mode=disable any run may be in it, because it will move aside.
         """
         run = Run.of(cfg)
         config = run.path / "config.yaml"
@@ -80,18 +80,18 @@ class Run:
         return run
 
     def moves_aside(self, cfg: Config) -> bool:
-        """Whether a run is in the directory that trainer.resume_mode=disable starts anew in."""
+        """Whether trainer.resume_mode=disable will move a run out of the directory."""
         return cfg.trainer.resume_mode == "disable" and (self.path / "config.yaml").is_file()
 
     def aside(self) -> Path:
-        """The first free name beside the directory for a run that gives way to another."""
+        """The first free name beside the directory for a run that is moved aside."""
         path = self.path.absolute()
         names = (path.with_name(f"{path.name}.old-{number}") for number in itertools.count(1))
         return next(name for name in names if not name.exists())
 
     @staticmethod
     def claim(cfg: Config) -> Run:
-        """The run directory, which no other process can write to until this one lets it go. Nothing is written yet."""
+        """The run directory, locked for this process. Nothing is written yet."""
         run = Run.of(cfg)
         run.refuse_no_folder()
         refuse_unwritable(run.path, f"the run directory {run.path}")
@@ -110,7 +110,7 @@ class Run:
         return run
 
     def open(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
-        """Make the claimed directory that of a run; an earlier run in it moves aside where it has to."""
+        """Make the claimed directory a run's; move an earlier run aside if needed."""
         Run.usable(cfg)
         if self.moves_aside(cfg):
             self._move_aside(say)
@@ -132,7 +132,7 @@ class Run:
         say(f"trainer.resume_mode=disable: the run that was in {self.path} is now {place}")
 
     def refuse_no_folder(self) -> None:
-        """Refuse a run directory that is something else."""
+        """Refuse a run directory that is not a folder."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"the run directory {self.path} is a file")
         if self.path.is_symlink() and not self.path.exists():
@@ -178,13 +178,13 @@ class Run:
         return rows
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
-        """Write trajectories under a name (training: ``step-N``), replacing an earlier try at the same."""
+        """Write trajectories under a name (training: ``step-N``), replacing those of an earlier try."""
         lines = "".join(dump(row) + "\n" for row in rows_of(groups))
         data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
         write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)
 
     def trajectories(self) -> Iterator[Row]:
-        """All stored training trajectories, step by step; those of evaluations are not among them."""
+        """All stored training trajectories, step by step, without those of evaluations."""
         for path in sorted((self.path / "trajectories").glob("step-*.jsonl.zst")):
             yield from read_trajectories(path)
 
@@ -199,7 +199,7 @@ class Run:
 
 
 def _refuse_needed(cfg: Config, folder: Path) -> None:
-    """Refuse to move a run aside that this one reads from."""
+    """Refuse to move aside a run that this one reads from."""
     data, bound = cfg.data, [text.partition(":")[2] for text in cfg.roles.values()]
     needed = [cfg.actor_rollout_ref.model.path, cfg.critic.model.path, *bound]
     for name in [*needed, *data.train_files, *data.val_files, *data.offline_files]:
@@ -211,7 +211,7 @@ def _refuse_needed(cfg: Config, folder: Path) -> None:
 
 
 def dump(value: Any, indent: int | None = None) -> str:
-    """JSON that every program reads: numbers that are not finite become null."""
+    """JSON that every program can read: numbers that are not finite become null."""
 
     def finite(x: Any) -> Any:
         if isinstance(x, float):
@@ -235,7 +235,7 @@ def rows_of(groups: Sequence[Group]) -> Iterator[Row]:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a folder, out of sight first so that a kill cannot leave half of it under its name."""
+    """Rename a folder, then delete it, so that a kill cannot leave half of it under its name."""
     doomed = path.with_name(f".{path.name}.deleted")
     shutil.rmtree(doomed, ignore_errors=True)
     if path.exists():

@@ -1,1 +1,1 @@
-"""What every part needs of the machine and the process: the console, threads, deadlines, secrets, plugins."""
+"""What all parts need of the process: console, threads, deadlines, secrets, plugins."""

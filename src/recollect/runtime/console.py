@@ -1,4 +1,4 @@
-"""What people see while a run goes on: a live bar in a terminal, plain lines elsewhere, nothing with --quiet."""
+"""Messages and progress for people: a live bar in a terminal, plain lines elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class Bar(Protocol):
     """Progress of one piece of work."""
 
     def __call__(self, text: str = "", count: int = 1) -> None:
-        """So many more are done."""
+        """Count so many more as done."""
         ...
 
     def within(self, text: str) -> None:
-        """How far the one that is under way has come."""
+        """Show how far the current one has come."""
         ...
 
 
@@ -110,7 +110,7 @@ class DrawnBar:
 
 
 class Lines:
-    """The same as lines: one for every text, at most one in ten seconds for what goes on between them."""
+    """A bar as plain lines: one for each text, and at most one in ten seconds in between."""
 
     def __init__(self, console: Console, title: str, total: int, done: int) -> None:
         self.console, self.title, self.total, self.first, self.done = console, title, total, done, done

@@ -1,4 +1,4 @@
-"""A deadline that those who work under it can see, so that what a program does with its time gets a verdict."""
+"""A deadline that the code under it can read, so that a reward can stop a program and still give its verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_MARGIN_S = 2.0
 
 @asynccontextmanager
 async def within(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """``asyncio.timeout`` whose end is known inside."""
+    """``asyncio.timeout`` whose deadline the code inside can read."""
     loop, outer = asyncio.get_running_loop(), _until.get()
     mine = None if seconds is None else loop.time() + seconds
     ends = [end for end in (mine, outer) if end is not None]
@@ -27,7 +27,7 @@ async def within(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
 
 
 def seconds_left() -> float | None:
-    """How long work may take that must leave time for a verdict; None without a deadline."""
+    """Seconds that work may take and still leave time for a verdict; None without a deadline."""
     until = _until.get()
     if until is None:
         return None

@@ -1,4 +1,4 @@
-"""Names that users give for agents and rewards: a registered one, ``module:function`` or ``file.py:function``."""
+"""Functions that settings name: a registered name, ``module:function`` or ``file.py:function``."""
 
 from __future__ import annotations
 

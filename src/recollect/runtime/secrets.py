@@ -1,4 +1,4 @@
-"""Keeping keys out of what is printed and stored: a server that refuses a call may say the key that it was shown."""
+"""Keep keys out of what is printed and stored: the error of a server may repeat the key that it was sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def without_keys(text: str, environment: Mapping[str, str] | None = None) -> str
 
 
 def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """A message without known keys, what stands in a header for one, what looks like one, and logins in addresses."""
+    """A message without known keys, authorization headers, texts that look like keys, and logins in addresses."""
     text = _HEADER.sub(rf"\1{SHOWN}", without_keys(text, environment))
     text = _BEARER.sub(rf"\1 {SHOWN}", text)
     return _LOGIN.sub("//", _LOOKS_LIKE.sub(SHOWN, text))

@@ -1,4 +1,4 @@
-"""Calling off the event loop: plain functions, connections that outlive a loop; and counting what may run at once."""
+"""Work off the event loop: plain functions in threads, connections that outlive a loop, limits on what runs at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 
 async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Call a plain function in a thread of its own; one that hangs is left behind and cannot hold up the program."""
+    """Call a plain function in a thread of its own. One that hangs is left behind and does not hold up the program."""
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Any]] = [loop.create_future()]
 
@@ -41,7 +41,7 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Let a user's code fail, but not end the program: sys.exit and its like become an error as any other."""
+    """Turn sys.exit and the like in a user's code into an ordinary error, so that they do not end the program."""
     try:
         yield
     except (Exception, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
@@ -51,7 +51,7 @@ def contained() -> Iterator[None]:
 
 
 class Slots:
-    """A semaphore that may be used in one event loop after another; None is without bound."""
+    """A semaphore for one event loop after another; None means no limit."""
 
     def __init__(self, count: int | None) -> None:
         self._count = count
@@ -65,7 +65,7 @@ class Slots:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for connections: a run has one loop after another, these need one."""
+    """An event loop in a thread of its own, for connections that outlive the loops of a run."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -73,15 +73,15 @@ class LoopThread:
         self._thread.start()
 
     async def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Await work that is done over there; cancelling the caller cancels it."""
+        """Await a coroutine in the thread's loop; cancelling the caller cancels it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The same from outside a loop."""
+        """The same for callers without an event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """End the thread; work that is under way is dropped."""
+        """End the thread and drop the work under way."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         if not self._thread.is_alive():

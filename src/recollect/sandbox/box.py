@@ -59,7 +59,7 @@ class Box:
         self.walls = [self.method, *map(str, said["walls"])]
 
     def _greet(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """Hand over the plan and hear what stands; OSError when the box could not be made."""
+        """Send the plan and receive the names of the walls; OSError if the box could not be made."""
         try:
             self._zygote.send(json.dumps(plan).encode())
             answer = self._zygote.recv(65536)
@@ -149,7 +149,7 @@ def methods(cfg: Sandbox) -> list[str]:
 
 
 def remains(box: Box) -> str:
-    """What somebody who allowed to go without must know of a box; empty for one by the wanted method."""
+    """The warning for a box without the wanted isolation; empty if it has it."""
     if box.method != "none":
         return f"sandbox: {'; '.join(box.problems)}; {box.method} is used instead" if box.problems else ""
     user = "nobody" if "nobody" in box.walls else "the user of this process"
@@ -167,7 +167,7 @@ def remains(box: Box) -> str:
 
 
 def open_box(cfg: Sandbox) -> Box:
-    """A box by the first method that works; BadInput when none does and the user has not allowed to go without."""
+    """A box by the first method that works; BadInput if none does and running without isolation is not allowed."""
     if os.uname().sysname != "Linux":
         raise BadInput("the sandbox needs Linux")
     problems: list[str] = []

@@ -38,7 +38,7 @@ class Pool:
         return self._box
 
     def _warn(self, text: str) -> None:
-        """Say once for each pool what its user must know."""
+        """Warn once for each pool."""
         if text and not self._warned:
             print(f"recollect: {text}", file=sys.stderr, flush=True)
         self._warned = self._warned or bool(text)

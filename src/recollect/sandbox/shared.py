@@ -1,4 +1,4 @@
-"""The sandbox of this process, for those who have no configuration at hand: rewards that run programs."""
+"""The sandbox of this process, for code without a configuration at hand: rewards that run programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pool() -> Pool:
 
 
 async def run_python(code: str, stdin: str = "", timeout: float | None = None) -> tuple[int, str, str]:
-    """(exit status, stdout, stderr) of a Python program in a session of its own; no limit passed looks like success."""
+    """(exit status, stdout, stderr) of a Python program in a session of its own; a passed limit is never status 0."""
     ran = await pool().run(code, stdin, timeout)
     if ran.outcome in ("ok", "error"):
         return ran.code, ran.out, ran.err

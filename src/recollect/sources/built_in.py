@@ -1,4 +1,4 @@
-"""Tasks of stored trajectories that lack what their domain works on: they get the package's own, or are left out."""
+"""Stored tasks that lack what their domain needs: they get what the package provides, or are left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recollect.types import BadInput, Task
 
 
 def provided(tasks: Sequence[Task], cfg: Config, say: Callable[[str], None]) -> list[Task]:
-    """The tasks that the agents of their domains can work on; it says which were given something, or left out."""
+    """The tasks that their domains' agents can work on; ``say`` is told which were completed or left out."""
     from recollect.registries import DOMAINS
 
     given, lacking, kept = Counter[str](), dict[str, list[str]](), list[Task]()

@@ -1,4 +1,4 @@
-"""Tasks whose first prompt is too long: left out, or refused, before anything is sampled."""
+"""Tasks with too long a first prompt are left out or refused before anything is sampled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def token_counter(cfg: Config) -> Callable[[str], int]:
 
 
 def _renderer(cfg: Config) -> Renderer:
-    """The policy's own tokens, which only limits on the data need before the model is loaded."""
+    """The policy's renderer, which limits on the data need before the model is loaded."""
     from recollect.models.load import load_tokenizer
 
     return Renderer(load_tokenizer(cfg.actor_rollout_ref.model.path, cfg.agent.template))

@@ -1,8 +1,8 @@
-"""Stored trajectories as a source of tasks: reinforcement starts from the tasks that somebody has solved well enough.
+"""Stored trajectories as a source of tasks: RL on the tasks that were solved well enough.
 
-Understood are run directories, their `.jsonl.zst` files, and files of trajectories, unified or in any form that
-`recollect convert` reads (one object, a list, or one in each line). Attempts at one task are one task; it is taken when
-its best attempt reached the reward.
+It reads run directories, their `.jsonl.zst` files, and files of trajectories, unified or in any form that
+`recollect convert` reads (one object, a list, or one in each line). Several attempts at a task give one task, if the
+best of them reached the reward.
 """
 
 from __future__ import annotations

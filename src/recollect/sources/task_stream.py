@@ -1,4 +1,4 @@
-"""The stream of tasks that a run takes: made up, or from files. The tasks of a step depend on the step alone."""
+"""The stream of training tasks of a run, made up or from files. The tasks of a step depend only on the step."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TaskStream:
             )
 
     def steps(self) -> int:
-        """How many steps the run has: those asked for, or whole passes over the data."""
+        """The steps of the run: as configured, or whole passes over the data."""
         trainer = self.cfg.trainer
         if trainer.total_training_steps is not None:
             return trainer.total_training_steps
@@ -87,7 +87,7 @@ class TaskStream:
 
 
 def about_rows(tasks: Sequence[Task], cfg: Config) -> Iterator[str]:
-    """What is said about rows that name an agent, and about given sections that are cut; several agents are refused."""
+    """Messages about rows that name an agent and about given sections that are cut; several agents are refused."""
     override, kind = cfg.actor_rollout_ref.rollout.agent_name_override, cfg.agent.agent_type
     named = {name: AGENT_NAMES.get(name, name) for name in agents_named(tasks)}
     if kind in named.values() and len(set(named.values())) > 1 and not override:

@@ -1,6 +1,6 @@
-"""Stored attempts keep the question and not the document: here the tasks of a run are found again, by their ids.
+"""Find the tasks of a run again by their ids: stored attempts keep the question, not the document.
 
-Made-up tasks are made again; those of data files are read from where the run has read them.
+Made-up tasks are made again; tasks of data files are read from the run's files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tasks = Callable[[Config], Sequence[Task]]  # those of data.train_files
 
 
 def completed(rows: Sequence[Row], cfg: Config, read: Tasks, say: Callable[[str], None]) -> list[Row]:
-    """Rows with what their tasks have besides a question; those of runs whose tasks are gone stay as they are."""
+    """Rows completed with what their tasks hold besides the question. Rows whose tasks are gone stay as they are."""
     found: dict[str, Task] = {}
     wanted = [str(row["id"]) for row in rows]
     for run in runs_of(cfg.data.train_files):

@@ -1,4 +1,4 @@
-"""Made-up tasks as files, for other programs and for runs that read files."""
+"""Write made-up tasks to files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Look-up exercises that come before the skill teacher's examples when a model starts from nothing.
 
-To look a name's value up, a model has to carry the name to the value that follows it, and to match names. Neither is of
-any use without the other, so on whole facts a random model learns neither for a long time. Two things make it short:
-values have one digit, for the later digits of a value are easy to copy and drown the first; and "holds" comes in little
-by little. Right after its name a digit is found within two hundred updates; then the name learns to reach further.
+To look up a name's value, a model has to carry the name to the value that follows it, and to match names. Neither
+helps without the other, so on whole facts a random model learns neither for a long time. Two things make it short.
+Values have one digit, because the later digits of a value are easy to copy and drown the first. And "holds" is added
+little by little: a digit right after its name is found within two hundred updates, then the distance grows.
 """
 
 from __future__ import annotations

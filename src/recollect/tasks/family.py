@@ -32,5 +32,5 @@ class Stream:
         return self.task(cfg.trainer.seed, "train", index)
 
     def held_out(self, cfg: Config, multiple: int, index: int) -> Task:
-        """A held-out task; these have no length that could be multiplied."""
+        """A held-out task; it has no length, so the multiple is ignored."""
         return self.task(HELD_OUT_SEED, "held_out", index)

@@ -49,12 +49,12 @@ def numbers(split: Split, digits: int) -> tuple[int, ...]:
 
 
 def roll(text: str, sides: int) -> int:
-    """A throw of a die that always falls the same way for a text: how scripted players are unsure of themselves."""
+    """A number below ``sides`` that depends only on a text: the dice of scripted players."""
     return zlib.crc32(f"roll:{text}".encode()) % sides
 
 
 def mistaken(text: str, right: T, choices: Sequence[T]) -> T:
-    """What somebody takes who knows the choices and confuses them: right 3 times of 10, the next one 6, any other 1."""
+    """The choice of a player who confuses them: the right one 3 times of 10, the next 6, the one after it 1."""
     at, place = choices.index(right), roll(text, 10)
     return choices[(at + (0 if place < 3 else 1 if place < 9 else 2)) % len(choices)]
 

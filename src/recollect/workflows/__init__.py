@@ -1,1 +1,1 @@
-"""What a command does from beginning to end, where it uses several of the parts before it."""
+"""What commands do from beginning to end, where they combine several parts."""

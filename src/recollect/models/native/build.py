@@ -1,6 +1,6 @@
 """Compiling a source file once by the machine's own compiler, and calling what is in it.
 
-Where there is no compiler there are no functions, and callers use the operations of torch.
+Without a compiler there are no functions, and callers use the operations of torch.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def read(pid: int) -> Process | None:
 
 
 def _headless(pid: int, parent: int, cpu: float, threads: int) -> Process:
-    """A process whose first thread has ended before others, which looks dead and holds nothing but is neither."""
+    """True for a process whose first thread has ended before others: it looks dead and empty, but is not."""
     try:
         task = max(map(int, os.listdir(f"/proc/{pid}/task")))
         size = int(_stat(f"/proc/{pid}/task/{task}/stat")[20])

@@ -1,4 +1,4 @@
-"""Questions that a model answers without their document are no test of a memory: which they are."""
+"""Find the questions that a model answers without their document: they do not test a memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKENS = 64
 
 
 def answered(rows: Sequence[Mapping[str, Any]], url: str, console: Console) -> list[bool]:
-    """Of each question, whether the endpoint's answer holds an accepted one. A call that fails stops everything."""
+    """For each question, whether the endpoint's answer contains an accepted one. A failed call stops everything."""
     from recollect.policies.endpoint import Endpoint, EndpointError
 
     endpoint = Endpoint(url)

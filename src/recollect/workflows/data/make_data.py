@@ -1,4 +1,4 @@
-"""`recollect data`: which file is made of what."""
+"""`recollect data`: make a file of tasks from a data set or a made-up family."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are as
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What the command line says besides files."""
+    """The options of the command, besides files."""
 
     documents: Sequence[int] = ()
     count: int = 1000

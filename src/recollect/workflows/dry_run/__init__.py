@@ -1,1 +1,1 @@
-"""`--dry-run`: all that a run needs is looked at, and what it will take is predicted."""
+"""`--dry-run`: check everything that a run needs, and predict its tokens and memory."""

@@ -1,4 +1,4 @@
-"""`recollect train --dry-run`: look at all that a run needs and say what it will take. Nothing is started."""
+"""`recollect train --dry-run`: check everything that a run needs and say what it will take. Nothing is started."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _names(cfg: Config) -> None:
 
 
 def _isolated(cfg: Config) -> None:
-    """A box for what the model writes can be made, where one is needed or a way to make it is named."""
+    """Check that a sandbox can be made, if the run needs one or the settings name a method."""
     agent = cfg.agent
     rewards = {term.name for term in parse(agent.reward_name)}
     tools = [TOOLS[name] for name in agent.tools if name in TOOLS]
@@ -118,7 +118,7 @@ def _packages(cfg: Config) -> None:
 
 
 def _searched(cfg: Config) -> None:
-    """What tools will search must be there: the files of the corpus, and the service."""
+    """Check that what tools search is there: the files of the corpus, and the service."""
     address, corpus = cfg.search.endpoint, cfg.search.corpus
     if not {"search", "google_search"} & set(cfg.agent.tools):
         return
@@ -135,7 +135,7 @@ def _searched(cfg: Config) -> None:
 
 
 def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
-    """The tokenizer's renderer, once configuration, weights, tokenizer and window are known to be fine."""
+    """The renderer of the model, after checks of its configuration, weights, tokenizer and window."""
     path = cfg.actor_rollout_ref.model.path
     folder = None if path in SCRATCH else Path(model_path(path))
     if folder and folder.is_dir() and (wrong := problem(folder)):
@@ -226,7 +226,7 @@ def _plays(cfg: Config, role: str) -> tuple[str, str]:
 
 
 def _fixed(cfg: Config) -> None:
-    """Models of roles that are not trained must be there, and outside servers must answer."""
+    """Check that the models of fixed roles are there and that outside servers answer."""
     for role, bound in bindings(cfg).items():
         if bound.kind in ("frozen", "serve") and bound.where not in SCRATCH:
             load_tokenizer(bound.where, cfg.agent.template)

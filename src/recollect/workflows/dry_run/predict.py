@@ -23,7 +23,7 @@ FLOAT, HALF = 4, 2  # bytes of a weight, a gradient or a moment
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a model decides its memory."""
+    """The numbers of a model that decide its memory."""
 
     parameters: int
     adapter: int  # parameters of its LoRA adapter; 0: all weights are trained
@@ -40,7 +40,7 @@ class Tokens:
     longest: int  # tokens of the longest turn, prompt and completion
 
     def per_step(self, cfg: Config) -> dict[str, int]:
-        """Tokens that a step reads and samples."""
+        """Prompt and sampled tokens of a step."""
         count = cfg.data.train_batch_size * cfg.actor_rollout_ref.rollout.n
         return {"trajectories": count, "prompt": round(count * self.prompt), "sampled": round(count * self.response)}
 
@@ -87,7 +87,7 @@ def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
 
 
 def memory(cfg: Config, made: Tokens) -> list[Need]:
-    """What each part of the run is bound to, and the bytes it needs at most, activations not counted."""
+    """Each part of the run with its device and the most bytes it needs, without activations."""
     policy, path = cfg.actor_rollout_ref, cfg.actor_rollout_ref.model.path
     device = pick_device(cfg.trainer.device)
     rank = policy.model.lora_rank

@@ -1,4 +1,4 @@
-"""The commands `eval` and `ask`: a trained policy at work, without a learner."""
+"""The commands `eval` and `ask`: run a trained policy, without a learner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_evaluation(
 ) -> dict[str, Any]:
     """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
 
-    With a run, or ``out``, every attempt is kept as it is done, and a killed evaluation goes on where it was.
+    With a run, or ``out``, every attempt is stored as soon as it is done, and a killed evaluation goes on from there.
     """
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
@@ -55,7 +55,7 @@ def run_evaluation(
 
 
 def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
-    """Measure, once it is clear that it can be done, and store the result."""
+    """Check what can be checked before, then measure and store the results."""
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
     for agent in baselines:
         agent_config(cfg, agent)  # refuses an unknown one before anything is measured
@@ -127,7 +127,7 @@ def attempt_all(
     place: Path | None,
     console: Console,
 ) -> list[list[Item]]:
-    """Every attempt at every task; what is on disk is not done again."""
+    """All attempts at all tasks; those on disk are not made again."""
     n, agent = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.agent.agent_type
     named = re.sub(r"[^\w-]", "_", agent)
     file = None if place is None else place.with_name(f"{place.name}.items") / f"{named}.jsonl"

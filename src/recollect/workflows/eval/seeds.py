@@ -1,4 +1,4 @@
-"""`recollect eval --model DIR --data FILE --seeds N`: a model on a file, several times, with a card to repeat it by.
+"""`recollect eval --model DIR --data FILE --seeds N`: measure a model on a file with several seeds, with a card.
 
 A file of tasks is attempted by the agent: success of every seed, and of all of them with a 95 % interval over tasks. A
 file of conversations, such as one of `recollect sft-data`, is predicted, for which no seed matters: loss and token

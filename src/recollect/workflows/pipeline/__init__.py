@@ -1,1 +1,1 @@
-"""The whole road from one YAML: generate, convert, reward, sft-data, SFT, RL, evaluate, report."""
+"""`recollect pipeline`: generate, convert, reward, sft-data, SFT, RL, evaluate and report, from one YAML file."""

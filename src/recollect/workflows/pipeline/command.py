@@ -19,7 +19,7 @@ from recollect.workflows.pipeline.pipeline_stages import STAGES
 def run_pipeline(
     config: str | None, mode: str, skip: Sequence[str], evaluate: bool | None, out: str | None, console: Console
 ) -> dict[str, Any]:
-    """Go the road and show what came of it; returns the report. The embedded example is evaluated too."""
+    """Run the stages and show the results; returns the report. The embedded example is evaluated too."""
     for name in skip:
         if name not in STAGES:
             raise BadInput(f"--skip {name}: the stages are {', '.join(STAGES)}")

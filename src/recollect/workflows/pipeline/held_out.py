@@ -12,7 +12,7 @@ from recollect.workflows.pipeline.pipeline_plan import Plan
 
 
 def test_tasks(plan: Plan, cfg: Config) -> list[Task]:
-    """What models are measured on; made-up ones never occur among the questions."""
+    """The tasks that models are measured on. Made-up ones never occur among the questions."""
     if plan.test_files:
         return [_placed(task) for task in load_tasks(cfg, plan.test_files)]
     return [task for domain, rows in plan.agents.items() for task in _tasks(cfg, domain, rows.test)]

@@ -30,7 +30,7 @@ class Place:
 
     @staticmethod
     def of(plan: Plan) -> Place:
-        """Those that the plan names; the others are in its folder."""
+        """The paths that the plan names; the others are below its folder."""
         out = Path(plan.out).expanduser()
         named = lambda given, name: out / name if given is None else Path(given).expanduser()
         return Place(
@@ -79,7 +79,7 @@ class Place:
 
 
 def there(path: Path, stage: str) -> Path:
-    """A path that a stage has left."""
+    """A path that a stage has written; refused if it has not."""
     if not path.exists():
         raise BadInput(f"{path} is not there: the stage {stage} has not been run")
     return path

@@ -1,4 +1,4 @@
-"""Going the road: stage after stage, those that are complete passed over, and a report at the end."""
+"""Run the stages of a pipeline one after another, skip those that are complete, and write the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from recollect.workflows.pipeline.pipeline_stages import NEEDS, READS, STAGES, o
 
 
 def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
-    """The stages to go through."""
+    """The stages to run."""
     if mode not in MODES:
         raise BadInput(f"--mode {mode}: known are {', '.join(MODES)}")
     left_out = {"sft": {"rl"}, "rl": {"sft-data", "sft"}, "both": set()}[mode] | set(skip)
@@ -33,7 +33,7 @@ def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
 
 
 def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
-    """Do what is left of the stages and write the report."""
+    """Run the stages that are not complete and write the report."""
     place = Place.of(plan)
     refuse_unwritable(place.out, f"out={plan.out}")
     for name in ("unified_dir", "sft_data_dir", *FOLDERS):
@@ -67,7 +67,7 @@ def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, An
 
 
 def _refuse_others(plan: Plan, place: Place, names: Collection[str]) -> None:
-    """Trajectories that somebody else has put where generated ones go are not written over."""
+    """Refuse to overwrite trajectories that the pipeline did not generate."""
     if plan.raw_glob is None or "generate" not in names or _read(place.out / "stages" / "generate.json") is not None:
         return
     there = (path for domain in plan.agents for path in place.raw_file(domain).glob(f"{GENERATED}*.traj.json"))

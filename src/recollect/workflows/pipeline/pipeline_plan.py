@@ -1,4 +1,4 @@
-"""What a pipeline is asked to do: one YAML file, checked before anything runs. `example.yaml` is the embedded one."""
+"""The plan of a pipeline: one YAML file, checked before anything runs. `example.yaml` is the embedded one."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _checked(tree: dict[str, Any], place: str) -> Plan:
 
 
 def _check_values(plan: Plan, place: str) -> None:
-    """Refuse what would stop a later stage."""
+    """Refuse values that would stop a later stage."""
     for name in ("out", "model", "policy"):
         if not isinstance(getattr(plan, name), str):
             raise BadInput(f"{place}: {name} has to be a text")
@@ -139,7 +139,7 @@ def _check_values(plan: Plan, place: str) -> None:
 
 
 def _check_raw(plan: Plan, place: str) -> None:
-    """What is generated has to be among what is converted."""
+    """Check that generated trajectories are among those that are converted."""
     if plan.raw_glob is None:
         return
     made = f"{raw_folder(plan.raw_glob)}/mhqa/traj_001.traj.json"
@@ -177,7 +177,7 @@ def _questions(row: Any, place: str) -> Questions:
 
 
 def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Two trees; the second has the last word."""
+    """Two trees of settings; the second overrides the first."""
     out = dict(base)
     for key, value in more.items():
         both = isinstance(value, dict) and isinstance(out.get(key), dict)

@@ -37,7 +37,7 @@ def write_report(plan: Plan, out: Path, records: dict[str, Any]) -> dict[str, An
 
 
 def _more(row: dict[str, Any]) -> dict[str, float]:
-    """What is measured beside success."""
+    """The metrics besides success."""
     return {name: row[name] for name in ("reward", "efficiency") if name in row}
 
 
@@ -53,7 +53,7 @@ def _sft(made: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _curves(out: Path, place: Place) -> list[str]:
-    """The training curves that there are."""
+    """The training curves of the stages that were run."""
     shown = []
     losses = [r for r in Run(place.acting_model().parent).metrics() if "sft/loss" in r]
     if losses:

@@ -1,4 +1,4 @@
-"""The stages, each a function from the plan to what it has made. What one writes the next reads."""
+"""The stages. Each is a function of the plan; the next stage reads what it writes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ READS: dict[str, Sequence[str]] = {  # the keys of the plan that a stage depends
 
 
 def outputs(plan: Plan, place: Place, stage: str) -> list[Path]:
-    """What a complete stage has left behind for those after it."""
+    """The files that a complete stage leaves for the stages after it."""
     trained = [place.sft / tool / "model" for tool in plan.tools if (place.sft / tool).is_dir()]
     made = {
         "generate": [place.raw_file(domain) for domain in plan.agents],

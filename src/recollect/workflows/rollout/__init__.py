@@ -1,1 +1,1 @@
-"""`recollect rollout`: agents at work, their trajectories in unified form."""
+"""`recollect rollout`: run the agents of a domain and write unified trajectories."""

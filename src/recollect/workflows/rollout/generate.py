@@ -1,7 +1,7 @@
-"""`recollect rollout`: agents of a domain at work, their trajectories in unified form, resumable.
+"""`recollect rollout`: run the agents of a domain and write unified trajectories, resumable.
 
-Attempts are kept as they are done, in a hidden file beside the output. The same command goes on from there, and puts
-the output in its place when every attempt is made.
+Attempts are stored as soon as they are done, in a hidden file beside the output. The same command goes on from there.
+The output appears when all attempts are done.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIELDS_KEPT = 1 << 16  # characters of a task's document that a trajectory keeps
 
 
 class Store:
-    """Attempts that were made, in a file beside the output; its first line says what they are attempts at."""
+    """The attempts so far, in a file beside the output; its first line says what they are attempts at."""
 
     def __init__(self, out: Path, plan: str) -> None:
         self.out, self.path = out, out.with_name(f".{out.name}.part.jsonl")
@@ -91,7 +91,7 @@ class Store:
 
 
 def apart(names: Sequence[str]) -> list[str]:
-    """Names of files, none twice even where case does not count: one that is taken gets a number."""
+    """Distinct file names, also where case does not count: a name that is taken gets a number."""
     taken: set[str] = set()
     made = []
     for name in names:
@@ -153,7 +153,7 @@ class Request:
 
 
 def plan_of(cfg: Config, request: Request, tasks: Sequence[Task], sampling: Sampling) -> str:
-    """A name for what is attempted, by whom and how."""
+    """A digest of what is attempted, by whom and how."""
     settings = [cfg.agent.agent_type, cfg.agent.system_prompt, cfg.agent.max_turns, cfg.agent.reward_name]
     settings += [request.policy, request.user, request.n, repr(sampling), cfg.search.corpus, cfg.search.endpoint]
     digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=12)
@@ -250,7 +250,7 @@ async def _attempt_all(collector: Collector, tasks: Sequence[Task], n: int, samp
 
 
 def refuse_finished(out: Path) -> None:
-    """An output that is there already is not written over."""
+    """Refuse to overwrite an output."""
     part = out.with_name(f".{out.name}.part.jsonl")
     if out.exists() and not part.is_file() and (not out.is_dir() or any(out.glob("*.traj.json"))):
         raise BadInput(f"{out} is there already; name another --out")

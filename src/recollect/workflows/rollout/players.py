@@ -30,7 +30,7 @@ def settings_of(policy: str, domain: str, given: Sequence[str]) -> Config:
 
 @contextmanager
 def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -> Iterator[dict[str, Binding]]:
-    """The roles, bound to those who play them; connections are closed on the way out."""
+    """The bindings of all roles; connections are closed on exit."""
     from recollect.models.checkpoints import find_checkpoint
     from recollect.samplers.bindings import acting_roles
 

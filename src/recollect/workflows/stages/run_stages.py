@@ -1,6 +1,6 @@
-"""`recollect stages`: run every stage where it stands, evaluate after each, and record which weights met which.
+"""`recollect stages`: run every stage, evaluate after each, and record which weights were trained against which.
 
-Each stage is a run of its own below the directory of the whole, so a killed command goes on in the middle of any stage.
+Each stage is a run of its own below the common directory, so a killed command goes on in the middle of any stage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LINEAGE = "lineage.json"
 
 
 def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
-    """Do what is left of all stages, and write the report of the whole."""
+    """Run what is left of all stages and write the report."""
     _check_root(plan.root)
     with lock_folder(plan.root, f"the folder {plan.root} of these stages"):
         return Work(plan, console).run()

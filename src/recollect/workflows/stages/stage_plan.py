@@ -1,4 +1,4 @@
-"""The stages of a recipe: what each trains, from where, against whom. A pure reading; nothing is started.
+"""The stages of a recipe: what each trains, from which weights, against which models. Nothing is started here.
 
 stages:
   - {name: memory, role: memory, steps: 20}
@@ -123,7 +123,7 @@ def read_plan(recipe: str, overrides: Sequence[Override]) -> Plan:
 
 
 def _check_trainer(cfg: Config) -> None:
-    """Refuse what stages cannot do without: checkpoints, and what earlier ones have left."""
+    """Refuse settings under which stages would have no checkpoints, or lose those of earlier stages."""
     if cfg.trainer.save_freq < 0:
         raise BadInput(
             "trainer.save_freq=-1 saves nothing, and a stage starts from the checkpoint of the one before it; 0 saves "

@@ -28,7 +28,7 @@ SHOWN = 20  # problems that are printed one by one
 
 @dataclass
 class Converted:
-    """What became of a unit: (file, id, unified record as JSON) in order, and (place, problem)."""
+    """The result of one unit: (file, id, unified record as JSON) in order, and (place, problem)."""
 
     rows: list[tuple[str, str, bytes]] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
@@ -188,7 +188,7 @@ def converted(paths: Sequence[Path], domain: str | None, console: Console) -> It
 
 
 def check_domain(domain: str | None) -> None:
-    """Refuse a domain that is none."""
+    """Refuse an unknown domain."""
     if domain is not None and domain not in DOMAINS:
         raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAINS)}")
 
@@ -228,7 +228,7 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
 
 
 class Problems:
-    """Records that did not fit, told one by one up to a number."""
+    """Records that did not fit; the first ones are named."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.count = console, 0
@@ -240,7 +240,7 @@ class Problems:
         self.first += [f"{where}: {what}" for where, what in found[: SHOWN - len(self.first)]]
 
     def end(self, good: int) -> None:
-        """Tell the first of them and how many there were. Where nothing else was found, that is bad input."""
+        """Name the first of them and say how many there were. If no record fitted, raise BadInput."""
         if self.count and not good:
             more = f"; {self.count - 1} more records do not fit either" if self.count > 1 else ""
             raise BadInput(f"{self.first[0]}{more}")

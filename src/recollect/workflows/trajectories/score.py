@@ -1,4 +1,4 @@
-"""`recollect reward`: the reward of every trajectory of some files, side by side, and what they are like together."""
+"""`recollect reward`: the reward of every trajectory of some files, in parallel, and statistics."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Listing:
             part.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Drop the rows."""
         if self.file is not None:
             with suppress(OSError):  # a full disk was told before
                 self.file.close()

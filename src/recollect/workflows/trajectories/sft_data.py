@@ -217,7 +217,7 @@ def _write(given: Sequence[str], paths: Sequence[Path], out: Path, part: Path, c
 
 
 def checked(choice: Choice) -> None:
-    """Refuse what cannot work."""
+    """Refuse options that cannot work."""
     check_domain(choice.domain)
     loaded(choice.templates)
     if not 0 <= choice.val_ratio < 1:
