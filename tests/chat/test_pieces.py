@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from recollect.agents.session import Binding, Session
 from recollect.chat import Renderer
 from recollect.chat.encoder import Encoder
-from recollect.chat.pieces import LONG, PIECES, Pieces
+from recollect.chat.pieces import LONG, PIECES, KnownPieces
 from recollect.chat.tokens import Tokens
 from recollect.models.load import load_tokenizer
 from recollect.types import Message, Sampling, Task, Trajectory
@@ -138,7 +138,7 @@ def test_a_known_piece_is_not_tokenised_again(name: str) -> None:
 
 
 def test_many_pieces_are_told_apart_and_few_remembered() -> None:
-    core, pieces = backend("qwen"), Pieces()
+    core, pieces = backend("qwen"), KnownPieces()
     texts = [f"{i} " + text_of(i, 3000) for i in range(PIECES + 10)]
     for text in texts:
         pieces.learn(Tokens(core, text), 0, len(text))
@@ -148,7 +148,7 @@ def test_many_pieces_are_told_apart_and_few_remembered() -> None:
 
 
 def test_learning_again_costs_nothing() -> None:
-    core, pieces = Counting(backend("qwen")), Pieces()
+    core, pieces = Counting(backend("qwen")), KnownPieces()
     document = "mira holds 472. " * 1000
     pieces.learn(Tokens(core, document), 0, 9000)
     asked = core.asked
@@ -158,7 +158,7 @@ def test_learning_again_costs_nothing() -> None:
 
 
 def test_the_longest_piece_is_taken() -> None:
-    core, pieces = backend("qwen"), Pieces()
+    core, pieces = backend("qwen"), KnownPieces()
     document = text_of(1, 20_000)
     tokens = Tokens(core, document)
     for start, stop in ((0, 4000), (4000, 12_000), (12_000, 15_000)):

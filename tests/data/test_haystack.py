@@ -11,17 +11,17 @@ import pytest
 from recollect.config.compose import compose
 from recollect.data import haystack
 from recollect.data.documents import pieces
-from recollect.data.haystack import Source, arrangement, read_source, without, write_haystack
+from recollect.data.haystack import HotpotParagraphs, arrangement, read_source, without, write_haystack
 from recollect.data.task_rows import load_tasks
 from recollect.files.rows import read_rows
 from recollect.types import BadInput
 
 
-def made(questions: int = 40, own: int = 10) -> Source:
+def made(questions: int = 40, own: int = 10) -> HotpotParagraphs:
     rows = [{"id": f"q{i}", "question": f"Question {i}?", "answer": f"a{i}"} for i in range(questions)]
     texts = [f"Title {k}\nText of paragraph {k}." for k in range(questions * own)]
     places = [list(range(i * own, (i + 1) * own)) for i in range(questions)]
-    return Source(rows, texts, places, [p[:2] for p in places])
+    return HotpotParagraphs(rows, texts, places, [p[:2] for p in places])
 
 
 def test_real_questions_become_documents_of_their_size(shared_data: Path, tmp_path: Path) -> None:

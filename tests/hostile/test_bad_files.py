@@ -30,7 +30,7 @@ from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
 from recollect.trajectories.stored_rows import read_trajectories
-from recollect.trajectories.stream import Piece, records
+from recollect.trajectories.stream import FilePiece, records
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 from tests import commands
@@ -190,7 +190,7 @@ def test_zst_that_is_cut_or_garbage(kind: str, tmp_path: Path) -> None:
         assert list(read_trajectories(path)) == []
         return
     assert f"{path} is damaged" in refused(lambda: list(read_trajectories(path)))
-    found = list(records(Piece(str(path), "packed")))
+    found = list(records(FilePiece(str(path), "packed")))
     assert "damaged" in found[-1].wrong
     assert "step-1.jsonl.zst" in told("reward", path.name, cwd=tmp_path)
 

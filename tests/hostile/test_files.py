@@ -9,7 +9,7 @@ import pytest
 
 from recollect.config import Sandbox
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Ran, Session
+from recollect.sandbox.sandbox_session import Ran, SandboxSession
 
 SIZES = (
     "import hashlib, os\n"
@@ -37,7 +37,7 @@ def told(pool: Pool, prepared: str, **edit: object) -> tuple[Ran, str, str]:
     return asyncio.run(go())
 
 
-def read(session: Session, path: str) -> object:
+def read(session: SandboxSession, path: str) -> object:
     return session.file("read_file", path=path, start=1, lines=0)
 
 

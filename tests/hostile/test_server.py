@@ -20,7 +20,7 @@ from recollect.serve import bodies, connections
 from recollect.serve.connections import affordable
 from recollect.serve.protocol import LONGEST_STOP
 from recollect.serve.responses import visible
-from recollect.serve.server import Limits, Server
+from recollect.serve.server import ServeLimits, Server
 from recollect.serve.stream_text import Spoken, Stop
 from tests.hostile.served import dial, health, is_closed, post_head, served
 from tests.serve.test_server import Running
@@ -33,7 +33,7 @@ GOOD = {"prompt": "mira holds 472. kolu", "max_tokens": 4, "temperature": 0}
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
-    made = Running(Server(found.engine, found.renderer, "tiny", Limits(connections=300)))
+    made = Running(Server(found.engine, found.renderer, "tiny", ServeLimits(connections=300)))
     yield made
     made.stop()
 

@@ -17,7 +17,7 @@ from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.swe import prepare, verify
 from recollect.domains.test_counts import Tally, tally
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Session as Sandbox
+from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.types import Task
 
 UNITTEST, PYTEST = "python -m unittest -q", "python -m pytest -q -p no:cacheprovider"

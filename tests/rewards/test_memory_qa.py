@@ -14,7 +14,7 @@ from recollect.rewards import find_reward
 from recollect.rewards.scoring import call
 from recollect.tools.memory import Memory
 from recollect.tools.memory.tools import ANSWERING, WRITING
-from recollect.tools.memory.workspace import Desk, state, usefulness
+from recollect.tools.memory.workspace import MemoryWorkspace, state, usefulness
 from recollect.tools.toolbox import Toolbox
 from recollect.types import Completion, Task, ToolCall, Trajectory, Turn
 
@@ -76,16 +76,16 @@ look = st.one_of(
 WRITES, LOOKS = Toolbox(WRITING), Toolbox(ANSWERING)
 
 
-def run(box: Toolbox, desk: Desk, calls: list[ToolCall]) -> list[dict[str, Any]]:
+def run(box: Toolbox, workspace: MemoryWorkspace, calls: list[ToolCall]) -> list[dict[str, Any]]:
     async def work() -> None:
-        async with box.open(TASK, Trajectory("t", 0), desk) as opened:
+        async with box.open(TASK, Trajectory("t", 0), workspace) as opened:
             for call_made in calls:
                 await opened.call_all([call_made])
 
-    before = state(desk.memory)
+    before = state(workspace.memory)
     asyncio.run(work())
-    desk.settle(before)
-    return desk.events
+    workspace.settle(before)
+    return workspace.events
 
 
 def fresh() -> Memory:
@@ -101,7 +101,7 @@ def test_a_chunk_pays_for_no_more_changes_than_it_leaves(calls: list[ToolCall]) 
     memory = fresh()
     memory.add("a", "one.")
     before = state(memory)
-    events = run(WRITES, Desk(memory, 1, held={("a", "one.")}), calls)
+    events = run(WRITES, MemoryWorkspace(memory, 1, held={("a", "one.")}), calls)
     after = state(memory)
     differing = {t for t in {**before, **after} if before.get(t) != after.get(t)}
     assert useful(events) <= len(differing)
@@ -115,8 +115,8 @@ def test_no_state_is_paid_for_twice(chunks: list[list[ToolCall]]) -> None:
     memory, held = fresh(), set()
     paid: list[tuple[str, Any]] = []
     for number, calls in enumerate(chunks, 1):
-        desk = Desk(memory, number, held=held)
-        events = run(WRITES, desk, [c for c in calls if "retrieve" not in c.name])
+        workspace = MemoryWorkspace(memory, number, held=held)
+        events = run(WRITES, workspace, [c for c in calls if "retrieve" not in c.name])
         paid += [(e["title"], state(memory).get(e["title"])) for e in events if e["useful"] and "after" in e]
     assert len(paid) == len(set(paid))
 
@@ -126,25 +126,27 @@ def test_looking_up_pays_once_for_each_note_that_is_there(calls: list[ToolCall])
     memory = fresh()
     memory.add("a", "one.")
     memory.add("b", "two.")
-    events = run(LOOKS, Desk(memory, question=1), calls)
+    events = run(LOOKS, MemoryWorkspace(memory, question=1), calls)
     found = {c.arguments["title"] for c in calls if c.arguments} & {"a", "b"}
     assert sum(e["useful"] is True for e in events) == len(found)
-    assert usefulness(run(LOOKS, Desk(memory, question=1), [c for c in calls if c.name == "memory_list"])) == 0
+    assert (
+        usefulness(run(LOOKS, MemoryWorkspace(memory, question=1), [c for c in calls if c.name == "memory_list"])) == 0
+    )
 
 
 @given(st.lists(look, max_size=8), look)
 def test_one_more_useless_call_never_pays(calls: list[ToolCall], again: ToolCall) -> None:
     memory = fresh()
     memory.add("a", "one.")
-    alone = usefulness(run(LOOKS, Desk(memory, question=1), [*calls, again]))
-    assert usefulness(run(LOOKS, Desk(memory, question=1), [*calls, again, again])) <= alone
+    alone = usefulness(run(LOOKS, MemoryWorkspace(memory, question=1), [*calls, again]))
+    assert usefulness(run(LOOKS, MemoryWorkspace(memory, question=1), [*calls, again, again])) <= alone
 
 
 def test_adding_and_deleting_in_turns_earns_nothing() -> None:
     memory, held = fresh(), set()
     add, delete = ToolCall("memory_add", {"title": "a", "content": "one."}), ToolCall("memory_delete", {"title": "a"})
-    assert usefulness(run(WRITES, Desk(memory, 1, held=held), [add, delete] * 3)) == 0
-    assert usefulness(run(WRITES, Desk(memory, 2, held=held), [add])) == 1
-    assert usefulness(run(WRITES, Desk(memory, 3, held=held), [delete])) == 1
-    assert usefulness(run(WRITES, Desk(memory, 4, held=held), [add])) == 0
-    assert usefulness(run(WRITES, Desk(memory, 5, held=held), [delete])) == 0
+    assert usefulness(run(WRITES, MemoryWorkspace(memory, 1, held=held), [add, delete] * 3)) == 0
+    assert usefulness(run(WRITES, MemoryWorkspace(memory, 2, held=held), [add])) == 1
+    assert usefulness(run(WRITES, MemoryWorkspace(memory, 3, held=held), [delete])) == 1
+    assert usefulness(run(WRITES, MemoryWorkspace(memory, 4, held=held), [add])) == 0
+    assert usefulness(run(WRITES, MemoryWorkspace(memory, 5, held=held), [delete])) == 0

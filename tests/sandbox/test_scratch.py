@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.sandbox.scratch import OWNER, PREFIX, Scratch
+from recollect.sandbox.scratch import OWNER, PREFIX, ScratchFolder
 
 HOLD = """
 import sys
-from recollect.sandbox.scratch import Scratch
-made = Scratch()
+from recollect.sandbox.scratch import ScratchFolder
+made = ScratchFolder()
 print(made.path, flush=True)
 sys.stdin.read()
 """
@@ -33,11 +33,11 @@ def test_a_killed_run_s_folder_goes_with_the_next_box(elsewhere: Path) -> None:
     assert held.stdout is not None
     folder = Path(held.stdout.readline().strip())
     (folder / "passwd").write_text("x")
-    first = Scratch()
+    first = ScratchFolder()
     assert folder.exists()  # its owner lives
     held.kill()
     held.wait()
-    second = Scratch()
+    second = ScratchFolder()
     assert not folder.exists()
     assert first.path.exists()
     for made in (first, second):
@@ -52,7 +52,7 @@ def test_folders_that_are_not_ours_to_remove_stay(elsewhere: Path) -> None:
     target.mkdir()
     (target / OWNER).touch()
     (elsewhere / f"{PREFIX}link").symlink_to(target)
-    made = Scratch()
+    made = ScratchFolder()
     assert beginning.exists()
     assert (target / OWNER).exists()
     assert os.stat(made.path).st_mode & 0o777 == 0o755

@@ -17,7 +17,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.samplers.bindings import Casting
 from recollect.serve.connections import Http
-from recollect.serve.server import Limits, Server
+from recollect.serve.server import ServeLimits, Server
 from recollect.serve.start import listening
 from recollect.types import Sampling
 from tests.waiting import LONG, until
@@ -56,7 +56,7 @@ class Running:
 def running() -> Iterator[Running]:
     found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
     made = Running(
-        Server(found.engine, found.renderer, "tiny", Limits(max_tokens=2000, max_body=60_000, concurrency=16))
+        Server(found.engine, found.renderer, "tiny", ServeLimits(max_tokens=2000, max_body=60_000, concurrency=16))
     )
     yield made
     made.stop()

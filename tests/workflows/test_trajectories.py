@@ -12,8 +12,8 @@ import pytest
 
 from recollect.runtime.console import Console
 from recollect.types import BadInput
-from recollect.workflows.rollout.generate import Request, run
-from recollect.workflows.rollout.tasks import Asked
+from recollect.workflows.rollout.generate import RolloutRequest, run
+from recollect.workflows.rollout.tasks import RolloutTasks
 from recollect.workflows.trajectories.convert import convert
 from recollect.workflows.trajectories.score import reward
 from recollect.workflows.trajectories.sft_data import Choice, preview, sft_data
@@ -220,7 +220,9 @@ def test_conversations_are_what_the_agent_sees(tmp_path: Path) -> None:
     renderer = Renderer(load_tokenizer("tiny"))
     for domain in ("mhqa", "video", "math", "tau"):
         out = tmp_path / f"{domain}.jsonl"
-        assert run(Request(Asked(domain, made_up=6), "expert", out), ["agent.system_prompt=''"], QUIET) == 0
+        assert (
+            run(RolloutRequest(RolloutTasks(domain, made_up=6), "expert", out), ["agent.system_prompt=''"], QUIET) == 0
+        )
         sft_data([str(out)], tmp_path / domain, Choice(val_ratio=0), QUIET)
         turns = {r["task_id"]: r["metadata"]["turns"] for r in read(out)}
         for made in read(tmp_path / domain / "conversations" / "train.jsonl"):
@@ -234,8 +236,8 @@ def test_conversations_are_what_the_agent_sees(tmp_path: Path) -> None:
 
 
 def test_a_killed_rollout_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request(Asked("tau", made_up=5), "expert", tmp_path / "o.jsonl", n=2)
-    whole = Request(Asked("tau", made_up=5), "expert", tmp_path / "whole.jsonl", n=2)
+    request = RolloutRequest(RolloutTasks("tau", made_up=5), "expert", tmp_path / "o.jsonl", n=2)
+    whole = RolloutRequest(RolloutTasks("tau", made_up=5), "expert", tmp_path / "whole.jsonl", n=2)
     assert run(whole, [], QUIET) == 0
     from recollect.workflows.rollout import generate
 
@@ -256,7 +258,7 @@ def test_a_killed_rollout_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not (tmp_path / "o.jsonl").exists()
     monkeypatch.setattr(generate.Store, "add", add)
     with pytest.raises(BadInput, match="another command"):
-        run(Request(Asked("tau", made_up=6), "expert", tmp_path / "o.jsonl", n=2), [], QUIET)
+        run(RolloutRequest(RolloutTasks("tau", made_up=6), "expert", tmp_path / "o.jsonl", n=2), [], QUIET)
     assert run(request, [], QUIET) == 0
     assert (tmp_path / "o.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert not part.exists()
@@ -269,8 +271,8 @@ def test_the_guides_questions(tmp_path: Path) -> None:
     captions.write_text(
         "1\n00:00:01,000 --> 00:00:02,000\nA dog runs.\n\n2\n00:00:03,000 --> 00:00:04,000\nIt sleeps.\n"
     )
-    asked = Asked("video", "What happens in the first scene?", captions)
-    assert run(Request(asked, "expert", tmp_path / "video.traj.json"), [], QUIET) == 0
+    asked = RolloutTasks("video", "What happens in the first scene?", captions)
+    assert run(RolloutRequest(asked, "expert", tmp_path / "video.traj.json"), [], QUIET) == 0
     made = json.loads((tmp_path / "video.traj.json").read_text())
     assert made["final_answer"] == "A dog runs."
     assert [a["tool"] for a in made["actions"]] == ["load_context", "reason", "finalize"]
@@ -278,8 +280,8 @@ def test_the_guides_questions(tmp_path: Path) -> None:
     notes.mkdir()
     (notes / "a.txt").write_text("Tolkien wrote The Hobbit.\n\nHe also wrote The Silmarillion.")
     cache = f"search.cache_dir={tmp_path / 'cache'}"
-    asked = Asked("mhqa", "Who wrote The Hobbit?", notes, "Tolkien")
-    assert run(Request(asked, "expert", tmp_path / "mhqa"), [cache], QUIET) == 0
+    asked = RolloutTasks("mhqa", "Who wrote The Hobbit?", notes, "Tolkien")
+    assert run(RolloutRequest(asked, "expert", tmp_path / "mhqa"), [cache], QUIET) == 0
     (file,) = (tmp_path / "mhqa").iterdir()
     assert json.loads(file.read_text())["success"] is True
 
@@ -295,7 +297,9 @@ def test_a_model_behind_a_server_plays_and_one_that_goes_away_is_asked_again(tmp
     quick = [f"{once}fixed_model_retries=0", f"{once}fixed_model_wait_s=0.1", f"{once}fixed_model_timeout_s=20"]
     with running(Outside(reply)) as server:
         server.limit = 4  # then it is away
-        request = Request(Asked("math", "What is 2 + 2?", answer="4"), server.url, tmp_path / "o.json", n=3)
+        request = RolloutRequest(
+            RolloutTasks("math", "What is 2 + 2?", answer="4"), server.url, tmp_path / "o.json", n=3
+        )
         assert run(request, [*quick, "agent.max_concurrency=1"], QUIET) > 0
         assert not (tmp_path / "o.json").exists()
         server.limit = 0
@@ -309,18 +313,18 @@ def test_a_model_behind_a_server_plays_and_one_that_goes_away_is_asked_again(tmp
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (Asked("chess", "x"), "chess"),
-        (Asked("mhqa"), "give one of"),
-        (Asked("mhqa", "x", made_up=3), "give one of"),
-        (Asked("video", "x"), "captions"),
-        (Asked("video", "x", Path("nowhere.srt")), "no such file"),
-        (Asked("mhqa", " ", Path(__file__)), "empty"),
-        (Asked("math", made_up=-1), "--tasks -1: how many"),
+        (RolloutTasks("chess", "x"), "chess"),
+        (RolloutTasks("mhqa"), "give one of"),
+        (RolloutTasks("mhqa", "x", made_up=3), "give one of"),
+        (RolloutTasks("video", "x"), "captions"),
+        (RolloutTasks("video", "x", Path("nowhere.srt")), "no such file"),
+        (RolloutTasks("mhqa", " ", Path(__file__)), "empty"),
+        (RolloutTasks("math", made_up=-1), "--tasks -1: how many"),
     ],
 )
-def test_what_cannot_be_attempted_is_refused(tmp_path: Path, asked: Asked, words: str) -> None:
+def test_what_cannot_be_attempted_is_refused(tmp_path: Path, asked: RolloutTasks, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        run(Request(asked, "expert", tmp_path / "o.json"), [], QUIET)
+        run(RolloutRequest(asked, "expert", tmp_path / "o.json"), [], QUIET)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -342,7 +346,11 @@ def test_rows_that_lack_something_are_refused_with_their_place(
     rows = [whole, {"question": "q", "answer": "a", **row}]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(BadInput, match=rf"t\.jsonl, line 2: {words}.*; it has question, answer"):
-        run(Request(Asked(domain, data=str(tmp_path / "t.jsonl")), "expert", tmp_path / "o.jsonl"), [], QUIET)
+        run(
+            RolloutRequest(RolloutTasks(domain, data=str(tmp_path / "t.jsonl")), "expert", tmp_path / "o.jsonl"),
+            [],
+            QUIET,
+        )
     assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl"]
 
 

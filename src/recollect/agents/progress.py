@@ -33,7 +33,7 @@ class RolloutProgress:
         )
 
 
-class Watched(Protocol):
+class ReportsProgress(Protocol):
     """What can be watched: a collector."""
 
     on_progress: Callable[[RolloutProgress], None] | None
@@ -73,7 +73,7 @@ async def report(sessions: Sequence[Session], tell: Callable[[RolloutProgress], 
 
 
 @contextmanager
-def shown(collector: Watched, bar: Bar) -> Iterator[None]:
+def shown(collector: ReportsProgress, bar: Bar) -> Iterator[None]:
     """Show on a bar how far a collector's rollouts have come."""
     before, collector.on_progress = collector.on_progress, lambda now: bar.within(str(now))
     try:

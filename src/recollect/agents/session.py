@@ -29,7 +29,7 @@ from recollect.types import (
 )
 
 
-class OpenTools(Protocol):
+class RunsTools(Protocol):
     """What a toolbox opens for a trajectory."""
 
     counts: Counter[str]
@@ -101,7 +101,7 @@ class Conversation:
 class SessionTools:
     """The tools of one trajectory, open while its agent runs."""
 
-    def __init__(self, schemas: Sequence[Schema], opened: OpenTools, trajectory: Trajectory) -> None:
+    def __init__(self, schemas: Sequence[Schema], opened: RunsTools, trajectory: Trajectory) -> None:
         self.schemas, self.opened, self.trajectory = list(schemas), opened, trajectory
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, Pieces
+from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, KnownPieces
 from recollect.chat.tokens import Tokens
 
 KNOWN = 64  # texts that are remembered
@@ -50,7 +50,7 @@ class Encoder:
         self.backend = backend
         self.least = LONG if told_by_parts(backend) else sys.maxsize  # shorter texts are tokenised whole
         self.known: deque[Tokens] = deque(maxlen=KNOWN)  # texts that were tokenised whole
-        self.pieces = Pieces()
+        self.pieces = KnownPieces()
 
     def encode(self, text: str) -> list[int]:
         """The same as the backend's own ids."""

@@ -64,7 +64,7 @@ def make_piece(tokens: Tokens, start: int, stop: int) -> Piece | None:
     return Piece(tokens.text[start:stop], begin - start, end - start, before, inner, after)
 
 
-class Pieces:
+class KnownPieces:
     """The pieces that were read last. They are learnt by threads that read ahead."""
 
     def __init__(self) -> None:

@@ -129,13 +129,13 @@ def serve(
     With the environment variable RECOLLECT_SERVE_KEY set, clients must send that key.
     """
     try:
-        from recollect.serve.server import Limits
+        from recollect.serve.server import ServeLimits
         from recollect.serve.start import serve as answer
     except ImportError as error:
         raise BadInput(f"serving needs the package {error.name}: pip install 'recollect-rl[serve]'") from None
     from recollect.runtime.console import Console
 
-    limits = Limits(max_tokens, max_body, concurrency, connections)
+    limits = ServeLimits(max_tokens, max_body, concurrency, connections)
     answer(checkpoint, host, port, list(settings or []), limits, child, Console(quiet))
 
 

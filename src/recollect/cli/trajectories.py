@@ -40,13 +40,13 @@ def rollout(
     recollect rollout --domain mhqa --data tasks.jsonl --policy http://localhost:8000/v1 -n 4 --out mhqa.jsonl
     """
     from recollect.runtime.console import Console
-    from recollect.workflows.rollout.generate import Request, run
-    from recollect.workflows.rollout.tasks import Asked
+    from recollect.workflows.rollout.generate import RolloutRequest, run
+    from recollect.workflows.rollout.tasks import RolloutTasks
 
     if user is not None and domain != "tau":
         raise BadInput(f"--user {user} plays the user of tau; --domain {domain} has none")
-    asked = Asked(domain, question, context, answer, data, tasks, held_out)
-    if run(Request(asked, policy, out, n, temperature, seed, user), list(settings or []), Console(quiet)):
+    asked = RolloutTasks(domain, question, context, answer, data, tasks, held_out)
+    if run(RolloutRequest(asked, policy, out, n, temperature, seed, user), list(settings or []), Console(quiet)):
         raise typer.Exit(1)
 
 

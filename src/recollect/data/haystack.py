@@ -22,7 +22,7 @@ STREAMED = 1000  # documents of more paragraphs are stored as indices
 
 
 @dataclass(frozen=True)
-class Source:
+class HotpotParagraphs:
     """All questions of some HotpotQA files, and all of their paragraphs, each once."""
 
     rows: list[dict[str, Any]]
@@ -31,7 +31,7 @@ class Source:
     needed: list[list[int]]  # of each question, those with its supporting facts
 
 
-def read_source(source: str) -> Source:
+def read_source(source: str) -> HotpotParagraphs:
     """Read HotpotQA's originals."""
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -55,10 +55,10 @@ def read_source(source: str) -> Source:
             needed.append(list(dict.fromkeys(golds)))
     if not rows:
         raise BadInput(f"no rows in {source}")
-    return Source(rows, texts, places, needed)
+    return HotpotParagraphs(rows, texts, places, needed)
 
 
-def arrangement(source: Source, i: int, size: int, seed: int) -> list[int]:
+def arrangement(source: HotpotParagraphs, i: int, size: int, seed: int) -> list[int]:
     """The paragraphs of question ``i`` in a document of ``size``, in their order; it depends on the item alone."""
     rng = random.Random(f"haystack:{seed}:{source.rows[i]['id']}:{size}")
     golds = source.needed[i]
@@ -75,7 +75,7 @@ def arrangement(source: Source, i: int, size: int, seed: int) -> list[int]:
     return chosen
 
 
-def haystack_row(source: Source, i: int, size: int, seed: int, file: str) -> dict[str, Any]:
+def haystack_row(source: HotpotParagraphs, i: int, size: int, seed: int, file: str) -> dict[str, Any]:
     """A row with MemAgent's columns; ``file`` names the paragraphs where they are stored as indices."""
     row, ids = source.rows[i], arrangement(source, i, size, seed)
     text = "".join(document_text(n, source.texts[p]) for n, p in enumerate(ids, 1)) if size <= STREAMED else None
@@ -98,7 +98,7 @@ def haystack_row(source: Source, i: int, size: int, seed: int, file: str) -> dic
 
 
 def write_haystack(
-    found: Source, target: Path, sizes: Sequence[int], seed: int = 0, done: Callable[[], None] = lambda: None
+    found: HotpotParagraphs, target: Path, sizes: Sequence[int], seed: int = 0, done: Callable[[], None] = lambda: None
 ) -> int:
     """Write documents of every size about every question, one row at a time; returns how many there are."""
     target = new_file(target)
@@ -119,13 +119,13 @@ def write_haystack(
     return write_rows(rows(), target, _schema() if target.suffix == ".parquet" else None)
 
 
-def without(found: Source, answered: Sequence[bool]) -> Source:
+def without(found: HotpotParagraphs, answered: Sequence[bool]) -> HotpotParagraphs:
     """The source without the questions that are answered already; their paragraphs stay as distractors."""
     keep = [i for i, known in enumerate(answered) if not known]
     if not keep:
         raise BadInput("every question is answered without its document; nothing is left")
     pick = lambda values: [values[i] for i in keep]
-    return Source(pick(found.rows), found.texts, pick(found.places), pick(found.needed))
+    return HotpotParagraphs(pick(found.rows), found.texts, pick(found.places), pick(found.needed))
 
 
 def _schema() -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import PurePosixPath
 
-from recollect.sandbox.sandbox_session import Session as Sandbox
+from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 
 MOST_BYTES = 8 << 20
 SKIPPED = frozenset(("__pycache__", ".git", ".venv", "node_modules", ".mypy_cache", ".pytest_cache"))

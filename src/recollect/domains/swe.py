@@ -17,7 +17,7 @@ from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed
 from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.test_counts import tally
 from recollect.sandbox.sandbox_session import Ran
-from recollect.sandbox.sandbox_session import Session as Sandbox
+from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.tasks.names import Split, names, values
 from recollect.tools.tool import Tool
 from recollect.types import Action, BadInput, Task
@@ -93,10 +93,10 @@ async def _fill(box: Sandbox, files: Mapping[str, str]) -> None:
     for path, text in files.items():
         ran = await box.write(path, text)
         if ran.outcome != "ok":
-            raise Unwritten(f"{path} cannot be written into the sandbox: {ran.err or ran.outcome}")
+            raise DoesNotFit(f"{path} cannot be written into the sandbox: {ran.err or ran.outcome}")
 
 
-class Unwritten(RuntimeError):
+class DoesNotFit(RuntimeError):
     """A file of a repository does not fit."""
 
 
@@ -116,7 +116,7 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
     after = repaired(files, *found, test)
     try:
         real = await _run(session, after, test)
-    except Unwritten:  # the attempt left no room, or a file where a folder was
+    except DoesNotFit:  # the attempt left no room, or a file where a folder was
         return False
     if not (real.outcome == "ok" and real.code == 0):
         return False

@@ -30,7 +30,7 @@ Tables = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass
-class Desk:
+class ServiceTables:
     """What the tools of one attempt act on."""
 
     tables: Tables
@@ -44,9 +44,9 @@ class Desk:
         raise KeyError(f"there is no record {key}")
 
 
-def desk(trajectory: Trajectory) -> Desk:
-    """The desk of an attempt."""
-    if not isinstance(trajectory.world, Desk):
+def tables_of(trajectory: Trajectory) -> ServiceTables:
+    """The tables that the tools of an attempt act on."""
+    if not isinstance(trajectory.world, ServiceTables):
         raise RuntimeError("this task has no database")
     return trajectory.world
 
@@ -63,7 +63,7 @@ async def get_record(id: str, trajectory: Trajectory) -> str:
     Args:
         id: Its number.
     """
-    return shown(id, desk(trajectory).record(id.strip()))
+    return shown(id, tables_of(trajectory).record(id.strip()))
 
 
 @tool
@@ -73,7 +73,9 @@ async def find_records(owner: str, trajectory: Trajectory) -> str:
     Args:
         owner: The name of the owner.
     """
-    rows = [(k, r) for table in desk(trajectory).tables.values() for k, r in table.items() if r.get("owner") == owner]
+    rows = [
+        (k, r) for table in tables_of(trajectory).tables.values() for k, r in table.items() if r.get("owner") == owner
+    ]
     return "\n".join(shown(k, r) for k, r in rows) or f"There are no records of {owner}."
 
 
@@ -84,7 +86,7 @@ async def cancel_record(id: str, trajectory: Trajectory) -> str:
     Args:
         id: Its number.
     """
-    record = desk(trajectory).record(id.strip())
+    record = tables_of(trajectory).record(id.strip())
     record["status"] = "cancelled"
     return shown(id, record)
 
@@ -98,7 +100,7 @@ async def change_record(id: str, field: str, value: str, trajectory: Trajectory)
         field: The field to change.
         value: Its new value.
     """
-    record = desk(trajectory).record(id.strip())
+    record = tables_of(trajectory).record(id.strip())
     if field not in record:
         raise KeyError(f"the record has no field {field}; it has {', '.join(record)}")
     record[field] = value
@@ -112,7 +114,7 @@ async def respond(text: str, trajectory: Trajectory) -> str:
     Args:
         text: What to say.
     """
-    return await desk(trajectory).user(text)
+    return await tables_of(trajectory).user(text)
 
 
 def tools(cfg: Config) -> list[str | Tool]:
@@ -144,7 +146,7 @@ async def prepare(task: Task, session: Session) -> None:
         return reply
 
     user = model if "user" in session.roles else scripted
-    session.trajectory.world = Desk(copy.deepcopy(task.fields.get("database") or {}), user)
+    session.trajectory.world = ServiceTables(copy.deepcopy(task.fields.get("database") or {}), user)
 
 
 _USER = """You are a customer who has asked for this: {request}
@@ -155,7 +157,7 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
     """Whether the database is as it should be, and the accepted answer was given where there is one."""
     if "goal" not in task.fields:
         return says(task, answer)
-    same = desk(session.trajectory).tables == task.fields["goal"]
+    same = tables_of(session.trajectory).tables == task.fields["goal"]
     return same and says(task, answer) is not False
 
 

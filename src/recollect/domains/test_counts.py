@@ -13,7 +13,7 @@ _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
 
 @dataclass(frozen=True)
-class Tally:
+class SuiteCounts:
     """Tests by what became of them."""
 
     passed: int
@@ -21,15 +21,15 @@ class Tally:
     total: int
 
 
-def tally(text: str) -> Tally | None:
+def tally(text: str) -> SuiteCounts | None:
     """What a test run's output says last; None when it says nothing of the kind."""
     ran, summary = _RAN.findall(text), _PYTEST.findall(text)
     if ran:
         ends = _LAST.findall(text)
         parts = {name: int(count) for name, count in _PARTS.findall(ends[-1] if ends else "")}
         total = int(ran[-1])
-        return Tally(max(0, total - sum(parts.values())), parts.get("skipped", 0), total)
+        return SuiteCounts(max(0, total - sum(parts.values())), parts.get("skipped", 0), total)
     if summary:
         counts = {name: int(count) for count, name in _COUNT.findall(summary[-1])}
-        return Tally(counts.get("passed", 0), counts.get("skipped", 0), sum(counts.values()))
+        return SuiteCounts(counts.get("passed", 0), counts.get("skipped", 0), sum(counts.values()))
     return None

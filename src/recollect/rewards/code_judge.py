@@ -326,7 +326,7 @@ def _kind(link: Link, value: Any) -> list[Any]:
     return [kind, len(link.kept) - 1, name if isinstance(name, str) else ""]
 
 
-class Judge(Link):
+class JudgeLink(Link):
     """The judge's side: stand-ins are of classes with the program's names."""
 
     def __init__(self, source: int, sink: int) -> None:
@@ -409,7 +409,7 @@ def show(value: Any, depth: int = 0) -> str:
     return show(value.tolist() if hasattr(value, "tolist") else value.item(), depth + 1)
 
 
-def judge(link: Judge, out: Any, steps: list[list[str]], given: set[str]) -> None:
+def judge(link: JudgeLink, out: Any, steps: list[list[str]], given: set[str]) -> None:
     """Run the tests, and say of each what it gave. Objects of the ``given`` classes cross as what they hold."""
     told = link.receive()
     if told[0] != "loaded":
@@ -467,7 +467,7 @@ def main(code: str) -> None:
     os.write(down[1], json.dumps(given).encode() + b"\n")
     with os.fdopen(out, "w", encoding="utf-8") as verdicts:
         try:
-            judge(Judge(up[0], down[1]), verdicts, steps, {name for name, _ in given if name})
+            judge(JudgeLink(up[0], down[1]), verdicts, steps, {name for name, _ in given if name})
         except (Gone, ValueError, RecursionError, OSError):
             return
 

@@ -40,7 +40,7 @@ class InOut:
 
 
 @dataclass(frozen=True)
-class Script:
+class AssertionScript:
     """Assertions that are run one after another in one process."""
 
     steps: tuple[tuple[str, str, Any], ...]  # (kind, source, expected): kind is setup, value or check
@@ -85,12 +85,12 @@ class FromJSON:
 class Tests:
     """All tests of a task."""
 
-    parts: tuple[InOut | Script, ...]
+    parts: tuple[InOut | AssertionScript, ...]
 
     @property
     def count(self) -> int:
         """How many tests there are."""
-        return sum(p.count if isinstance(p, Script) else 1 for p in self.parts)
+        return sum(p.count if isinstance(p, AssertionScript) else 1 for p in self.parts)
 
 
 def read_tests(row: Mapping[str, Any]) -> Tests:
@@ -115,14 +115,14 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
         return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))
     before = [*_texts(row.get("test_imports")), *_texts(row.get("test_setup_code"))]
     steps = steps_of("\n".join([*before, *map(str, items)]), str(row.get("entry_point") or ""))
-    return _checked([Script(tuple(steps))])
+    return _checked([AssertionScript(tuple(steps))])
 
 
 def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value or [])
 
 
-def _checked(parts: Sequence[InOut | Script]) -> Tests:
+def _checked(parts: Sequence[InOut | AssertionScript]) -> Tests:
     made = Tests(tuple(parts))
     if made.count == 0:
         raise ValueError("code_reward: the task's tests hold no assertion, and no input with an output")
@@ -139,9 +139,11 @@ def _stream(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _called(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Script]:
+def _called(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[AssertionScript]:
     calls = [f"{name}({', '.join(map(repr, arguments))})" for arguments in inputs]
-    return [Script(tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True)))]
+    return [
+        AssertionScript(tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True)))
+    ]
 
 
 def _plain_call(source: str) -> bool:

@@ -62,7 +62,7 @@ def plain_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-class Reading:
+class JudgedTrajectory:
     """One trajectory, as the reward reads it."""
 
     def __init__(self, trajectory: Mapping[str, Any], domain: str, weights: Weights) -> None:
@@ -148,23 +148,23 @@ class Reading:
         return len({repr(a["input"]) for a in self.actions if a["tool"] in tools})
 
 
-def _mhqa(reading: Reading, spoken: Sequence[str]) -> list[float]:
+def _mhqa(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """Several look-ups."""
     return [saturated(reading.used("search", "google_search", "load_context"), 2)]
 
 
-def _video(reading: Reading, spoken: Sequence[str]) -> list[float]:
+def _video(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """A moment that is named."""
     text = " ".join([reading.answer, *reading.thoughts])
     return [float(any(m in reading.read for m in _MOMENT.findall(text)))]
 
 
-def _math(reading: Reading, spoken: Sequence[str]) -> list[float]:
+def _math(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """A number in the answer, and something computed."""
     return [float(bool(_NUMBER.search(reading.answer))), float(bool(_NUMBER.search(reading.read)))]
 
 
-def _swe(reading: Reading, spoken: Sequence[str]) -> list[float]:
+def _swe(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """Code that was changed, and tests that were run."""
     changed = reading.used("edit_file", "write_file", "write")
     runs = [words_in(text_of(a["input"])) for a in reading.actions if a["tool"] in ("bash", "python")]
@@ -172,7 +172,7 @@ def _swe(reading: Reading, spoken: Sequence[str]) -> list[float]:
     return [float(changed > 0 or any({"sed", "patch", "git"} & set(words) for words in runs)), float(tested)]
 
 
-def _tau(reading: Reading, spoken: Sequence[str]) -> list[float]:
+def _tau(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """A look at a record before it is changed."""
     tools = [a["tool"] for a in reading.actions]
     looked = next((i for i, t in enumerate(tools) if t.startswith(("get", "find", "search", "list"))), None)

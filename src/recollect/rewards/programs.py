@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from recollect import sandbox
-from recollect.rewards.code_tests import InOut, Script, read_tests
+from recollect.rewards.code_tests import AssertionScript, InOut, read_tests
 from recollect.rewards.decorator import reward
 from recollect.runtime.deadline import seconds_left
 from recollect.types import Score, Task, Trajectory
@@ -39,7 +39,7 @@ async def code_reward(
             status, out, _ = await run_python(text, stdin, timeout)
         return status, out
 
-    async def check(test: InOut | Script) -> int:
+    async def check(test: InOut | AssertionScript) -> int:
         return test.passed(*await run(*test.program(code)))
 
     passed = sum(await _within(seconds_left(), [check(test) for test in tests.parts]))

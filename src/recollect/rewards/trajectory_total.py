@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.rewards.math_answers import math_reward_string_equal
-from recollect.rewards.parts import Reading, plain_text
+from recollect.rewards.parts import JudgedTrajectory, plain_text
 from recollect.rewards.text import qa_em, sub_em
 from recollect.rewards.weights import PARTS, Weights
 from recollect.trajectories.codec import stored_reward
@@ -32,7 +32,7 @@ class RewardCalculator:
     def __init__(self, weights: str | Path | Mapping[str, Any] | None = None) -> None:
         """``weights``: a YAML file or the same as a dict; what it does not name is as in the package's own."""
         self.weights = Weights.load(weights)
-        self._last: tuple[Mapping[str, Any], str, Reading] | None = None
+        self._last: tuple[Mapping[str, Any], str, JudgedTrajectory] | None = None
 
     def calculate_reward(self, trajectory: Mapping[str, Any], domain: str | None = None) -> dict[str, float]:
         """The total and its parts, each from 0 to 1; conciseness and tool_selection stand beside them.
@@ -54,11 +54,11 @@ class RewardCalculator:
         earned = parts["completion"] == 1 or (parts["completion"] > 0 and not reading.is_stuffed())
         return {"total": self._total(parts, domain, earned), **parts, **beside}
 
-    def _reading(self, trajectory: Mapping[str, Any], domain: str) -> Reading:
+    def _reading(self, trajectory: Mapping[str, Any], domain: str) -> JudgedTrajectory:
         """What a trajectory holds, read once for all of its parts."""
         last = self._last
         if last is None or last[0] is not trajectory or last[1] != domain:
-            last = self._last = (trajectory, domain, Reading(trajectory, domain, self.weights))
+            last = self._last = (trajectory, domain, JudgedTrajectory(trajectory, domain, self.weights))
         return last[2]
 
     def _total(self, parts: Mapping[str, float], domain: str, earned: bool) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 from recollect.config import Sandbox
 from recollect.sandbox.contents import environment, interpreter, make_plan, source_root
 from recollect.sandbox.inside.view import USER, WORKSPACE
-from recollect.sandbox.scratch import Scratch
+from recollect.sandbox.scratch import ScratchFolder
 from recollect.types import BadInput
 
 START_S = 30.0
@@ -29,7 +29,7 @@ class Box:
     def __init__(self, cfg: Sandbox, method: str, problems: Sequence[str] = ()) -> None:
         self.method = method
         self.problems = tuple(problems)  # why no better method is used
-        self._scratch = Scratch()
+        self._scratch = ScratchFolder()
         self._count = 0
         self.alive = True
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

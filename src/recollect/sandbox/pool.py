@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from recollect.config import Sandbox
 from recollect.runtime.threads import Slots, in_thread
 from recollect.sandbox.box import Box, open_box, remains
-from recollect.sandbox.sandbox_session import Ran, Session
+from recollect.sandbox.sandbox_session import Ran, SandboxSession
 
 
 class Pool:
@@ -43,19 +43,19 @@ class Pool:
             print(f"recollect: {text}", file=sys.stderr, flush=True)
         self._warned = self._warned or bool(text)
 
-    def _open(self) -> Session:
+    def _open(self) -> SandboxSession:
         with self._lock:
             box = self._warm()
             try:
-                session = Session(self.cfg, box)
+                session = SandboxSession(self.cfg, box)
             except OSError:  # its zygote died, so a new one is made
-                session = Session(self.cfg, self._warm())
+                session = SandboxSession(self.cfg, self._warm())
             if not session.box.nested:
                 self._box = None  # its sessions are not kept apart, so this one has it alone
             return session
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
+    async def session(self) -> AsyncIterator[SandboxSession]:
         """A new empty session, ended with everything in it on the way out."""
         async with self._free.one():
             warm = self._box is not None and self._box.alive

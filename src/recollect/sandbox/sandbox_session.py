@@ -35,7 +35,7 @@ class Ran:
     seconds: float = 0.0
 
 
-class Session:
+class SandboxSession:
     """One trajectory's sandbox: its files and its Python state, for one call at a time."""
 
     def __init__(self, cfg: Sandbox, box: Box) -> None:

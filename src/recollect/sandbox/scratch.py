@@ -12,7 +12,7 @@ PREFIX = "recollect-sandbox-"
 OWNER = "owner"  # locked for as long as its process lives
 
 
-class Scratch:
+class ScratchFolder:
     """A new folder that anybody may read."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from recollect.serve.limits import BODY_S, SHARES, SMALL
-from recollect.serve.protocol import Refused
+from recollect.serve.protocol import BadRequest
 
 TRIM_S = 1.0  # after a large body
 
@@ -80,13 +80,13 @@ class Bodies:
                             await asyncio.sleep(0)
         except TimeoutError:
             if body.dropped:
-                raise Refused("too many large requests are on their way; come back later", status=503) from None
-            raise Refused(f"the body did not come within {BODY_S:g} s", status=408) from None
+                raise BadRequest("too many large requests are on their way; come back later", status=503) from None
+            raise BadRequest(f"the body did not come within {BODY_S:g} s", status=408) from None
         body.whole = True
 
     def _check(self, size: int) -> None:
         if size > self.largest:
-            raise Refused(f"a request may have {self.largest} bytes", status=413)
+            raise BadRequest(f"a request may have {self.largest} bytes", status=413)
 
     def _make_room(self, newest: Body) -> None:
         """Beyond the budget, the largest of the unfinished bodies are given up."""
@@ -110,11 +110,11 @@ def trim() -> None:
 def parsed(data: bytearray, marks: int) -> dict[str, Any]:
     """The JSON object of a body, which may hold so many brackets and colons."""
     if max(data.count(b"[") + data.count(b"{"), data.count(b":")) > marks:
-        raise Refused(f"the body holds more than {marks} lists, objects or names")
+        raise BadRequest(f"the body holds more than {marks} lists, objects or names")
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
-        raise Refused("the body is not JSON, or nested too deeply") from None
+        raise BadRequest("the body is not JSON, or nested too deeply") from None
     if not isinstance(body, dict):
-        raise Refused("the body must be a JSON object")
+        raise BadRequest("the body must be a JSON object")
     return body

@@ -13,7 +13,7 @@ SHARES = 4  # larger bodies may together have so many times the bytes of the lar
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServeLimits:
     """What a client may ask for."""
 
     max_tokens: int = 4096  # of one completion

@@ -40,7 +40,7 @@ MOST_TOOLS = 128
 SHOWN = 100  # characters of what a client wrote that an error repeats
 
 
-class Refused(ValueError):
+class BadRequest(ValueError):
     """A request that cannot be served; ``param`` names the part of it that is wrong."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
@@ -49,7 +49,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompletionRequest:
     """What a request asks for, in our terms."""
 
     prompts: list[list[int]]
@@ -62,13 +62,13 @@ class Asked:
     chat: bool = True
 
 
-def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> Asked:
+def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> CompletionRequest:
     """A call of /v1/chat/completions."""
     rows = body.get("messages")
     if not isinstance(rows, list) or not rows:
-        raise Refused("messages must be a list with at least one message", "messages")
+        raise BadRequest("messages must be a list with at least one message", "messages")
     if len(rows) > bounds.window:
-        raise Refused(f"{len(rows)} messages do not fit the model's window of {bounds.window}", "messages")
+        raise BadRequest(f"{len(rows)} messages do not fit the model's window of {bounds.window}", "messages")
     n = _choices(body, 1, bounds)
     messages = [_message(row, i, renderer) for i, row in enumerate(rows)]
     tools = _tools(body)
@@ -77,14 +77,14 @@ def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) ->
     try:
         prompt = renderer.prompt(messages, tools)
     except BadInput as error:
-        raise Refused(clipped(error), "messages") from None
+        raise BadRequest(clipped(error), "messages") from None
     wanted = body.get("logprobs") or False
     if not isinstance(wanted, bool):
-        raise Refused("logprobs must be true or false", "logprobs")
+        raise BadRequest("logprobs must be true or false", "logprobs")
     return _asked(body, [prompt], n, renderer, bounds, wanted, tools, chat=True)
 
 
-def text_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> Asked:
+def text_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> CompletionRequest:
     """A call of /v1/completions: text or token ids, one prompt or several."""
     given = body.get("prompt")
     rows = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
@@ -94,7 +94,7 @@ def text_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) ->
     prompts = [_prompt(row, renderer, bounds) for row in rows]
     wanted = body.get("logprobs")
     if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted <= 1):
-        raise Refused("logprobs must be 0 or 1: those of the sampled tokens are known, of others not", "logprobs")
+        raise BadRequest("logprobs must be 0 or 1: those of the sampled tokens are known, of others not", "logprobs")
     return _asked(body, prompts, n, renderer, bounds, wanted is not None, (), chat=False)
 
 
@@ -102,14 +102,16 @@ def _choices(body: Mapping[str, Any], prompts: int, bounds: Bounds) -> int:
     """How many completions of each prompt are asked for; refused if the server never samples so many at once."""
     n = integer(body, "n", 1, 1, MOST_N)
     if n * prompts > bounds.completions:
-        raise Refused(f"{n * prompts} completions are more than the {bounds.completions} that fit at once", "n")
+        raise BadRequest(f"{n * prompts} completions are more than the {bounds.completions} that fit at once", "n")
     return n
 
 
 def _refuse_long(text: str, renderer: Renderer, bounds: Bounds, param: str) -> None:
     """Refuse a prompt that cannot fit before all of it is tokenised."""
     if renderer.at_least(text, bounds.window) > bounds.window:
-        raise Refused(f"a prompt of {len(text)} characters does not fit the model's window of {bounds.window}", param)
+        raise BadRequest(
+            f"a prompt of {len(text)} characters does not fit the model's window of {bounds.window}", param
+        )
 
 
 def clipped(value: Any) -> str:
@@ -127,20 +129,20 @@ def _asked(
     logprobs: bool,
     tools: Sequence[Schema],
     chat: bool,
-) -> Asked:
+) -> CompletionRequest:
     known = HONOURED | ABOUT | (set() if chat else {"return_token_ids"})  # which completions of text always do
     for key, value in body.items():
         if key not in known and value is not None and (value != NEUTRAL[key] if key in NEUTRAL else value):
             but = f", but for {NEUTRAL[key]}" if key in NEUTRAL else ""
-            raise Refused(f"{clipped(key)} is not supported{but}", clipped(key))
+            raise BadRequest(f"{clipped(key)} is not supported{but}", clipped(key))
     kind = _mapping(body, "response_format").get("type", "text")
     if kind != "text":
-        raise Refused(f"response_format {clipped(kind)} is not supported; only text is", "response_format")
+        raise BadRequest(f"response_format {clipped(kind)} is not supported; only text is", "response_format")
     key = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     most = bounds.max_tokens
     tokens = integer(body, key, min(most, 256 if chat else 16), 1, 1 << 30)
     if tokens > most:
-        raise Refused(f"{key}={tokens} is more than the {most} that this server allows", key)
+        raise BadRequest(f"{key}={tokens} is more than the {most} that this server allows", key)
     options = _mapping(body, "stream_options")
     sampling = Sampling(
         temperature=number(body, "temperature", 1.0, 0, 2),
@@ -153,7 +155,9 @@ def _asked(
         keep=chat,
     )
     stream = bool(body.get("stream"))
-    return Asked(prompts, sampling, n, stream, bool(options.get("include_usage")), logprobs, tuple(tools), chat)
+    return CompletionRequest(
+        prompts, sampling, n, stream, bool(options.get("include_usage")), logprobs, tuple(tools), chat
+    )
 
 
 def number(body: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
@@ -162,7 +166,7 @@ def number(body: Mapping[str, Any], key: str, default: float, low: float, high: 
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise Refused(f"{key} must be a number between {low} and {high}", key)
+        raise BadRequest(f"{key} must be a number between {low} and {high}", key)
     return float(value)
 
 
@@ -172,7 +176,7 @@ def integer(body: Mapping[str, Any], key: str, default: int, low: int, high: int
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise Refused(
+        raise BadRequest(
             f"{key} must be a whole number of at least {low}" + (f" and at most {high}" if high < 1 << 30 else ""), key
         )
     return value
@@ -181,7 +185,7 @@ def integer(body: Mapping[str, Any], key: str, default: int, low: int, high: int
 def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = body.get(key)
     if value is not None and not isinstance(value, Mapping):
-        raise Refused(f"{key} must be an object", key)
+        raise BadRequest(f"{key} must be an object", key)
     return value or {}
 
 
@@ -189,25 +193,27 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     given = body.get("stop")
     rows = [given] if isinstance(given, str) else given or []
     if not isinstance(rows, list) or len(rows) > MOST_STOPS or not all(isinstance(s, str) and s for s in rows):
-        raise Refused(f"stop must be a text or a list of at most {MOST_STOPS} texts", "stop")
+        raise BadRequest(f"stop must be a text or a list of at most {MOST_STOPS} texts", "stop")
     if any(len(s) > LONGEST_STOP for s in rows):
-        raise Refused(f"a stop string may have {LONGEST_STOP} characters", "stop")
+        raise BadRequest(f"a stop string may have {LONGEST_STOP} characters", "stop")
     return tuple(dict.fromkeys(rows))
 
 
 def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
     if isinstance(given, list) and len(given) > bounds.window:
-        raise Refused(f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt")
+        raise BadRequest(
+            f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt"
+        )
     if isinstance(given, str):
         ids = renderer.encode(given.encode("utf-8", "replace").decode())
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
         ids = list(given)
     else:
-        raise Refused("prompt must be a text, a list of token ids, or a list of either", "prompt")
+        raise BadRequest("prompt must be a text, a list of token ids, or a list of either", "prompt")
     if not ids:
-        raise Refused("prompt is empty", "prompt")
+        raise BadRequest("prompt is empty", "prompt")
     if min(ids) < 0 or max(ids) >= bounds.vocabulary:
-        raise Refused(f"prompt has a token id outside of 0 … {bounds.vocabulary - 1}", "prompt")
+        raise BadRequest(f"prompt has a token id outside of 0 … {bounds.vocabulary - 1}", "prompt")
     return ids
 
 
@@ -215,12 +221,12 @@ def _message(row: Any, place: int, renderer: Renderer) -> Message:
     """One message; calls of an assistant's turn are written as the template's own models write them."""
     where = f"messages[{place}]"
     if not isinstance(row, Mapping) or row.get("role") not in ("system", "developer", "user", "assistant", "tool"):
-        raise Refused(f"{where}.role must be system, developer, user, assistant or tool", "messages")
+        raise BadRequest(f"{where}.role must be system, developer, user, assistant or tool", "messages")
     text = _text(row.get("content"), where)
     calls = row.get("tool_calls")
     if calls:
         if not isinstance(calls, list) or not all(map(_is_call, calls)):
-            raise Refused(f"{where}.tool_calls must be a list of {{function: {{name, arguments}}}}", "messages")
+            raise BadRequest(f"{where}.tool_calls must be a list of {{function: {{name, arguments}}}}", "messages")
         text = "\n".join(filter(None, [text, TOOL_WRITERS[renderer.parser](tool_calls(calls))]))
     return Message("system" if row["role"] == "developer" else str(row["role"]), text)
 
@@ -233,22 +239,22 @@ def _text(content: Any, where: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if (found := media_in(content)) is not None:
-        raise Refused(f"{where}.content holds {found}; {WHY}", "messages")
+        raise BadRequest(f"{where}.content holds {found}; {WHY}", "messages")
     parts = content if isinstance(content, list) else [None]
     if not all(isinstance(p, Mapping) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in parts):
-        raise Refused(f"{where}.content must be a text, or parts of type text", "messages")
+        raise BadRequest(f"{where}.content must be a text, or parts of type text", "messages")
     return "".join(str(p["text"]) for p in parts if p)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[Schema, ...]:
     choice = body.get("tool_choice", "auto") or "auto"
     if choice not in ("auto", "none"):
-        raise Refused("tool_choice must be auto or none: a call cannot be forced", "tool_choice")
+        raise BadRequest("tool_choice must be auto or none: a call cannot be forced", "tool_choice")
     rows = body.get("tools") or []
     if not isinstance(rows, list) or len(rows) > MOST_TOOLS:
-        raise Refused(f"tools must be a list of at most {MOST_TOOLS}", "tools")
+        raise BadRequest(f"tools must be a list of at most {MOST_TOOLS}", "tools")
     for row in rows:
         inner = row.get("function") if isinstance(row, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-            raise Refused("every tool must be {type: function, function: {name, …}}", "tools")
+            raise BadRequest("every tool must be {type: function, function: {name, …}}", "tools")
     return () if choice == "none" else tuple(rows)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.chat import TOOL_PARSERS, Renderer
-from recollect.serve.protocol import Asked
+from recollect.serve.protocol import CompletionRequest
 from recollect.types import Completion
 
 
@@ -18,13 +18,13 @@ def new_id(chat: bool) -> str:
     return f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:24]}"
 
 
-def frame(asked: Asked, model: str, name: str, chunk: bool = False) -> dict[str, Any]:
+def frame(asked: CompletionRequest, model: str, name: str, chunk: bool = False) -> dict[str, Any]:
     """What every reply, or piece of one, begins with."""
     kind = ("chat.completion" if asked.chat else "text_completion") + (".chunk" if chunk and asked.chat else "")
     return {"id": name, "object": kind, "created": int(time.time()), "model": model}
 
 
-def usage(asked: Asked, done: Sequence[Completion]) -> dict[str, int]:
+def usage(asked: CompletionRequest, done: Sequence[Completion]) -> dict[str, int]:
     """Tokens of a request."""
     prompt, sampled = sum(map(len, asked.prompts)), sum(len(d.ids) for d in done)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
@@ -36,7 +36,7 @@ def visible(text: str, stops: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
-def chat_choice(index: int, asked: Asked, done: Completion, renderer: Renderer) -> dict[str, Any]:
+def chat_choice(index: int, asked: CompletionRequest, done: Completion, renderer: Renderer) -> dict[str, Any]:
     """One choice of a chat completion; tool calls are told apart from text when tools were offered."""
     text, calls = visible(done.text, asked.sampling.stop), []
     reason = "length" if done.stop == "length" else "stop"
@@ -55,7 +55,7 @@ def chat_choice(index: int, asked: Asked, done: Completion, renderer: Renderer) 
     return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason}
 
 
-def text_choice(index: int, asked: Asked, done: Completion, renderer: Renderer) -> dict[str, Any]:
+def text_choice(index: int, asked: CompletionRequest, done: Completion, renderer: Renderer) -> dict[str, Any]:
     """One choice of a text completion, with the ids that were sampled."""
     logprobs = None
     if asked.logprobs:
@@ -88,7 +88,7 @@ def token_logprobs(done: Completion, renderer: Renderer) -> list[dict[str, Any]]
     return rows
 
 
-def piece(index: int, asked: Asked, text: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
+def piece(index: int, asked: CompletionRequest, text: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
     """One choice of a chunk."""
     if asked.chat:
         delta = {**({"content": text} if text else {}), **more}

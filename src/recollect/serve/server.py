@@ -22,8 +22,8 @@ from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, in_thread
 from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
-from recollect.serve.limits import SMALL, Bounds, Limits
-from recollect.serve.protocol import Asked, Refused, chat_request, clipped, text_request
+from recollect.serve.limits import SMALL, Bounds, ServeLimits
+from recollect.serve.protocol import BadRequest, CompletionRequest, chat_request, clipped, text_request
 from recollect.serve.stream_text import Spoken
 from recollect.types import Completion
 
@@ -37,7 +37,9 @@ THREADS = 4  # that read small requests and write answers; one more reads large 
 class Server:
     """The routes over one engine."""
 
-    def __init__(self, engine: Loop, renderer: Renderer, name: str, limits: Limits = Limits(), key: str = "") -> None:
+    def __init__(
+        self, engine: Loop, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
+    ) -> None:
         self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
         self.vocabulary = len(engine.model.get_input_embeddings().weight)  # may be more than the tokenizer's
         self.bounds = Bounds(limits.max_tokens, limits.concurrency, engine.window, self.vocabulary)
@@ -73,7 +75,7 @@ class Server:
 
     async def model(self, request: Request) -> Response:
         if request.path_params["name"] != self.name:
-            raise Refused(f"there is no model {request.path_params['name']}; there is {self.name}", "model", 404)
+            raise BadRequest(f"there is no model {request.path_params['name']}; there is {self.name}", "model", 404)
         return JSONResponse(self._card())
 
     async def chat(self, request: Request) -> Response:
@@ -84,40 +86,42 @@ class Server:
 
     # ---- a request ----
 
-    async def _serve(self, request: Request, read: Callable[..., Asked], choice: Callable[..., Any]) -> Response:
+    async def _serve(
+        self, request: Request, read: Callable[..., CompletionRequest], choice: Callable[..., Any]
+    ) -> Response:
         asked = await self._asked(request, read)
         wanted = asked.n * len(asked.prompts)
         if self.running + wanted > self.limits.concurrency or self.requests >= self.limits.requests:
-            raise Refused(f"{self.running} completions are under way; come back later", status=429)
+            raise BadRequest(f"{self.running} completions are under way; come back later", status=429)
         if asked.stream:
             return StreamingResponse(self._stream(request, asked, wanted, choice), media_type="text/event-stream")
         done = await _unless_gone(request, self._all(asked, wanted))
         async with self.small.one():
             return await in_thread(self._reply, {"asked": asked, "done": done, "choice": choice})
 
-    def _reply(self, asked: Asked, done: Sequence[Completion], choice: Callable[..., Any]) -> Response:
+    def _reply(self, asked: CompletionRequest, done: Sequence[Completion], choice: Callable[..., Any]) -> Response:
         """The whole answer to a request."""
         made = answers.frame(asked, self.name, answers.new_id(asked.chat))
         choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
         return JSONResponse({**made, "choices": choices, "usage": answers.usage(asked, done)})
 
-    async def _asked(self, request: Request, read: Callable[..., Asked]) -> Asked:
+    async def _asked(self, request: Request, read: Callable[..., CompletionRequest]) -> CompletionRequest:
         """What a request asks for, read in a thread: others are answered meanwhile."""
         async with self.bodies.taken(request) as data:
             lane = self.small if len(data) <= SMALL else self.large
             async with lane.one():
                 return await in_thread(self._understood, {"data": data, "read": read})
 
-    def _understood(self, data: bytearray, read: Callable[..., Asked]) -> Asked:
+    def _understood(self, data: bytearray, read: Callable[..., CompletionRequest]) -> CompletionRequest:
         body = parsed(data, self.bounds.marks)
         if body.get("model") not in (None, self.name):
-            raise Refused(f"there is no model {clipped(body['model'])}; there is {self.name}", "model", 404)
+            raise BadRequest(f"there is no model {clipped(body['model'])}; there is {self.name}", "model", 404)
         try:
             return self._fitted(read(body, self.renderer, self.bounds), body)
         except RecursionError:
-            raise Refused("the body is nested too deeply") from None
+            raise BadRequest("the body is nested too deeply") from None
 
-    def _fitted(self, asked: Asked, body: dict[str, Any]) -> Asked:
+    def _fitted(self, asked: CompletionRequest, body: dict[str, Any]) -> CompletionRequest:
         """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
         window = self.engine.window
         longest = max(map(len, asked.prompts))
@@ -125,12 +129,12 @@ class Server:
         if longest < window and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
             tokens = min(tokens, window - longest)
         if longest + tokens > window:
-            raise Refused(
+            raise BadRequest(
                 f"a prompt of {longest} tokens and {tokens} new ones do not fit the model's window of {window}"
             )
         return replace(asked, sampling=replace(asked.sampling, max_tokens=tokens))
 
-    async def _all(self, asked: Asked, count: int) -> list[Completion]:
+    async def _all(self, asked: CompletionRequest, count: int) -> list[Completion]:
         tasks = self._start(asked, count)
         try:
             return list(await asyncio.gather(*tasks))
@@ -138,7 +142,7 @@ class Server:
             await self._end(tasks)
 
     def _start(
-        self, asked: Asked, count: int, watch: Callable[[int, list[int]], None] | None = None
+        self, asked: CompletionRequest, count: int, watch: Callable[[int, list[int]], None] | None = None
     ) -> list[asyncio.Task[Completion]]:
         """One task for every completion; they share what their prompts share."""
         self.running += count
@@ -158,7 +162,7 @@ class Server:
             task.cancel()
 
     async def _stream(
-        self, request: Request, asked: Asked, count: int, choice: Callable[..., Any]
+        self, request: Request, asked: CompletionRequest, count: int, choice: Callable[..., Any]
     ) -> AsyncIterator[str]:
         """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
         news, ended, wake = dict[int, list[int]](), list[int](), asyncio.Event()  # of each choice only the newest
@@ -205,7 +209,9 @@ class Server:
             watcher.cancel()
             await self._end(tasks)
 
-    def _last(self, i: int, asked: Asked, done: Completion, sent: int, choice: Callable[..., Any]) -> dict[str, Any]:
+    def _last(
+        self, i: int, asked: CompletionRequest, done: Completion, sent: int, choice: Callable[..., Any]
+    ) -> dict[str, Any]:
         """The piece that ends a choice: the rest of its text, its calls, why it ended."""
         whole = choice(i, asked, done, self.renderer)
         if not asked.chat:
@@ -224,9 +230,9 @@ class Server:
             start = time.monotonic()
             try:
                 if self.key and request.url.path not in OPEN and not self._allowed(request):
-                    raise Refused("the key is missing or wrong", status=401)
+                    raise BadRequest("the key is missing or wrong", status=401)
                 response = await route(request)
-            except Refused as error:
+            except BadRequest as error:
                 kind = KINDS.get(error.status, "invalid_request_error")
                 response = JSONResponse(answers.problem(str(error), kind, error.param), error.status)
                 if error.status in (429, 503):

@@ -16,7 +16,7 @@ from recollect.runtime.secrets import key_of
 from recollect.samplers.bindings import Casting
 from recollect.samplers.checkpoint_roles import config_of
 from recollect.serve.connections import Http, affordable
-from recollect.serve.server import Limits, Server
+from recollect.serve.server import ServeLimits, Server
 from recollect.types import BadInput
 
 KEY = "RECOLLECT_SERVE_KEY"  # the environment variable with the key that clients must show
@@ -24,7 +24,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(
-    checkpoint: str, host: str, port: int, settings: list[str], limits: Limits, child: bool, console: Console
+    checkpoint: str, host: str, port: int, settings: list[str], limits: ServeLimits, child: bool, console: Console
 ) -> None:
     """Serve a checkpoint. As the child of another process it ends when its standard input does."""
     path, run = find_checkpoint(checkpoint)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from recollect.config import Config
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
 from recollect.tools.tool import tool
 from recollect.types import ToolResult
 
 
 @tool(timeout=None)
-async def bash(command: str, session: Session, cfg: Config) -> ToolResult:
+async def bash(command: str, session: SandboxSession, cfg: Config) -> ToolResult:
     """Run a bash command in the working folder. There is no network, and processes end with the command.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recollect.config import Config
 from recollect.data.documents import pieces
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
 from recollect.tools.tool import tool
 from recollect.types import Task, ToolResult
@@ -14,7 +14,7 @@ SHOWN = 500
 
 
 @tool(timeout=None)
-async def load_context(session: Session, task: Task, cfg: Config) -> ToolResult:
+async def load_context(session: SandboxSession, task: Task, cfg: Config) -> ToolResult:
     """Load the document of the task: as the file context.txt, and in Python as the variable context."""
     if task.context is None:
         return ToolResult("This task has no document.")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from recollect.config import Config
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
 from recollect.tools.tool import tool
 from recollect.types import ToolResult
 
 
-async def _do(session: Session, cfg: Config, name: str, **arguments: Any) -> ToolResult:
+async def _do(session: SandboxSession, cfg: Config, name: str, **arguments: Any) -> ToolResult:
     ran = await session.file(name, **arguments)
     return ToolResult(f"Error: {ran.err}") if ran.outcome == "error" else observation(ran, cfg.sandbox)
 
 
 @tool(timeout=None)
-async def read_file(path: str, session: Session, cfg: Config, start: int = 1, lines: int = 0) -> ToolResult:
+async def read_file(path: str, session: SandboxSession, cfg: Config, start: int = 1, lines: int = 0) -> ToolResult:
     """Read a text file.
 
     Args:
@@ -29,7 +29,7 @@ async def read_file(path: str, session: Session, cfg: Config, start: int = 1, li
 
 
 @tool(timeout=None)
-async def write_file(path: str, text: str, session: Session, cfg: Config, append: bool = False) -> ToolResult:
+async def write_file(path: str, text: str, session: SandboxSession, cfg: Config, append: bool = False) -> ToolResult:
     """Write a text file; its folders are made when they are missing.
 
     Args:
@@ -41,7 +41,9 @@ async def write_file(path: str, text: str, session: Session, cfg: Config, append
 
 
 @tool(timeout=None)
-async def edit_file(path: str, old: str, new: str, session: Session, cfg: Config, every: bool = False) -> ToolResult:
+async def edit_file(
+    path: str, old: str, new: str, session: SandboxSession, cfg: Config, every: bool = False
+) -> ToolResult:
     """Replace a text in a file. It must occur exactly once unless every occurrence is to be replaced.
 
     Args:
@@ -54,7 +56,7 @@ async def edit_file(path: str, old: str, new: str, session: Session, cfg: Config
 
 
 @tool(timeout=None)
-async def list_files(session: Session, cfg: Config, path: str = ".") -> ToolResult:
+async def list_files(session: SandboxSession, cfg: Config, path: str = ".") -> ToolResult:
     """List all files below a folder, with their sizes.
 
     Args:
@@ -64,7 +66,7 @@ async def list_files(session: Session, cfg: Config, path: str = ".") -> ToolResu
 
 
 @tool(timeout=None)
-async def grep(pattern: str, session: Session, cfg: Config, path: str = ".") -> ToolResult:
+async def grep(pattern: str, session: SandboxSession, cfg: Config, path: str = ".") -> ToolResult:
     """Find the lines that match a regular expression, in a file or in all files below a folder.
 
     Args:

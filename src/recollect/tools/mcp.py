@@ -23,7 +23,7 @@ START_S = 60.0
 CLOSE_S = 10.0
 
 
-class Server:
+class ToolServer:
     """One running server and its tools."""
 
     def __init__(self, name: str, key: str) -> None:

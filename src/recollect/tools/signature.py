@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from recollect.config import Config
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools import docstring
-from recollect.tools.memory.workspace import Desk
+from recollect.tools.memory.workspace import MemoryWorkspace
 from recollect.types import Task, Trajectory
 
 # parameters of these types come from us, not the model
-GIVEN: tuple[type, ...] = (Session, Task, Trajectory, Config, Desk)
+GIVEN: tuple[type, ...] = (SandboxSession, Task, Trajectory, Config, MemoryWorkspace)
 
 
 class BadArguments(ValueError):
@@ -74,7 +74,8 @@ def read_signature(run: Callable[..., Any]) -> Signature:
         if getattr(kind, "__name__", "") == "Context":
             raise ValueError(
                 f"{run.__name__}: the parameter {parameter.name} is AgentFly's rollout Context, whose resources do not "
-                "exist here; a tool with state is a class under @tool, and a parameter of type Session is the sandbox"
+                "exist here; a tool with state is a class under @tool, and a parameter of type SandboxSession is the "
+                "sandbox"
             )
         if kind in GIVEN:
             given[parameter.name] = kind

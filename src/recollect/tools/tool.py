@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 from recollect.config import Config
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.agentfly import translated
 from recollect.tools.signature import Signature, read_signature
 from recollect.types import ToolResult
@@ -57,7 +57,7 @@ class Tool:
     @property
     def sandboxed(self) -> bool:
         """True when it is given a session of the sandbox, in which what the model writes runs."""
-        return Session in self.signature.given.values()
+        return SandboxSession in self.signature.given.values()
 
     @property
     def description(self) -> str:

@@ -17,10 +17,10 @@ from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Session
+from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.instances import Instance, Instances, run
-from recollect.tools.mcp import Server
-from recollect.tools.memory.workspace import Desk
+from recollect.tools.mcp import ToolServer
+from recollect.tools.memory.workspace import MemoryWorkspace
 from recollect.tools.observe import as_result, cut
 from recollect.tools.signature import BadArguments
 from recollect.tools.tool import Maker, Tool, tool
@@ -39,7 +39,7 @@ class Toolbox:
         key: str = "agent.tools",
     ) -> None:
         self.cfg = cfg or Config()
-        self._servers: list[Server] = []
+        self._servers: list[ToolServer] = []
         self.tools: dict[str, Tool] = {}
         try:
             for given in names_or_tools:
@@ -65,7 +65,7 @@ class Toolbox:
         if isinstance(given, Tool):
             return [given]
         if isinstance(given, str) and given.startswith("mcp:"):
-            self._servers.append(Server(given, key))
+            self._servers.append(ToolServer(given, key))
             return self._servers[-1].tools
         found = find(given, TOOLS, key) if isinstance(given, str) else given
         if isinstance(found, Maker):
@@ -86,10 +86,12 @@ class Toolbox:
         return [t.schema for t in self.tools.values()]
 
     @asynccontextmanager
-    async def open(self, task: Task, trajectory: Trajectory, desk: Desk | None = None) -> AsyncIterator[OpenTools]:
+    async def open(
+        self, task: Task, trajectory: Trajectory, workspace: MemoryWorkspace | None = None
+    ) -> AsyncIterator[OpenTools]:
         """The tools for one trajectory; its instances and its sandbox are given back on the way out."""
         async with AsyncExitStack() as stack:
-            mine = OpenTools(self, task, trajectory, stack, desk)
+            mine = OpenTools(self, task, trajectory, stack, workspace)
             for name, instances in self.pools.items():  # in one order for all, so that nobody waits in a circle
                 if instances.bounded:
                     mine.instances[name] = await stack.enter_async_context(instances.lend(task))
@@ -115,14 +117,19 @@ class OpenTools:
     """One trajectory's tools."""
 
     def __init__(
-        self, box: Toolbox, task: Task, trajectory: Trajectory, stack: AsyncExitStack, desk: Desk | None = None
+        self,
+        box: Toolbox,
+        task: Task,
+        trajectory: Trajectory,
+        stack: AsyncExitStack,
+        workspace: MemoryWorkspace | None = None,
     ) -> None:
-        self._box, self._task, self._trajectory, self._stack, self._desk = box, task, trajectory, stack, desk
+        self._box, self._task, self._trajectory, self._stack, self._workspace = box, task, trajectory, stack, workspace
         self.instances: dict[str, Instance] = {}
         self.counts: Counter[str] = (
             Counter()
         )  # "calls", each outcome, "cut", "tool/NAME", and "tool/NAME/OUTCOME" if not ok
-        self._session: Session | None = None
+        self._session: SandboxSession | None = None
         self._session_stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         stack.push_async_callback(self._session_stack.aclose)
@@ -198,13 +205,14 @@ class OpenTools:
         return replace(made, stop=True) if found.ends and made.outcome == "ok" else made
 
     async def _given(self, kind: type) -> Any:
-        if kind is Session:
+        if kind is SandboxSession:
             return await self.session()
-        if kind is Desk and self._desk is None:
+        if kind is MemoryWorkspace and self._workspace is None:
             raise RuntimeError("this tool edits the memory of the agent tool_memory, and there is none here")
-        return {Task: self._task, Trajectory: self._trajectory, Config: self._box.cfg, Desk: self._desk}[kind]
+        given = {Task: self._task, Trajectory: self._trajectory, Config: self._box.cfg}
+        return self._workspace if kind is MemoryWorkspace else given[kind]
 
-    async def session(self) -> Session:
+    async def session(self) -> SandboxSession:
         """The trajectory's sandbox, opened when it is first needed and again when it was lost."""
         async with self._opening:
             if self._session is None or self._session.closed:

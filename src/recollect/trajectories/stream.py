@@ -26,7 +26,7 @@ TOGETHER = 256  # small files in one piece of work
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """A part of a file."""
 
     path: str
@@ -78,14 +78,14 @@ def _inside(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES) and p.name[0] != ".")
 
 
-def units(paths: Sequence[Path]) -> Iterator[list[Piece]]:
+def units(paths: Sequence[Path]) -> Iterator[list[FilePiece]]:
     """All pieces of some files, in order; small ones together."""
-    together: list[Piece] = []
+    together: list[FilePiece] = []
     size = 0
     for path in paths:
         length = path.stat().st_size
         if length <= BLOCK:
-            together.append(Piece(str(path), _form(path)))
+            together.append(FilePiece(str(path), _form(path)))
             size += length
             if size >= BLOCK or len(together) >= TOGETHER:
                 yield together
@@ -105,17 +105,17 @@ def _form(path: Path) -> Form:
     return "lines" if path.suffix in LINES else "values"
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _pieces(path: Path) -> Iterator[FilePiece]:
     form = _form(path)
     if form == "packed":
-        yield Piece(str(path), form)
+        yield FilePiece(str(path), form)
     elif form == "lines":
         yield from _line_pieces(path)
     else:
         yield from _value_pieces(path)
 
 
-def _line_pieces(path: Path) -> Iterator[Piece]:
+def _line_pieces(path: Path) -> Iterator[FilePiece]:
     """Cuts of a file of lines, each after a line break; a line that is longer than a block is a piece of its own."""
     with path.open("rb") as file:
         start, at, number, lines = 0, 0, 1, 0
@@ -123,14 +123,14 @@ def _line_pieces(path: Path) -> Iterator[Piece]:
             cut = block.rfind(b"\n")
             if cut >= 0:
                 lines += block.count(b"\n")
-                yield Piece(str(path), "lines", start, at + cut + 1, number)
+                yield FilePiece(str(path), "lines", start, at + cut + 1, number)
                 start, number = at + cut + 1, 1 + lines
             at += len(block)
     if start < at:
-        yield Piece(str(path), "lines", start, at, number)
+        yield FilePiece(str(path), "lines", start, at, number)
 
 
-def _value_pieces(path: Path) -> Iterator[Piece]:
+def _value_pieces(path: Path) -> Iterator[FilePiece]:
     """Cuts of a file of JSON values, each between two of them. What cannot be read on from is the last piece."""
     first = count = start = at = 0
     with path.open("rb") as file:
@@ -141,18 +141,18 @@ def _value_pieces(path: Path) -> Iterator[Piece]:
                     start, first = place, count
                 at = place + len(text)
                 if at - start >= BLOCK:
-                    yield Piece(str(path), "values", start, at, first)
+                    yield FilePiece(str(path), "values", start, at, first)
                     first = 0
         except CutOff as error:
             if first:
-                yield Piece(str(path), "values", start, at, first)
-            yield Piece(str(path), "values", error.start, -1, count + 1, str(error))
+                yield FilePiece(str(path), "values", start, at, first)
+            yield FilePiece(str(path), "values", error.start, -1, count + 1, str(error))
             return
     if first:
-        yield Piece(str(path), "values", start, at, first)
+        yield FilePiece(str(path), "values", start, at, first)
 
 
-def records(piece: Piece) -> Iterator[Found]:
+def records(piece: FilePiece) -> Iterator[Found]:
     """The records of a piece, those inside of a collection one by one; what cannot be read is told in its place."""
     for found in _outer(piece):
         inside = members(found.value)
@@ -162,7 +162,7 @@ def records(piece: Piece) -> Iterator[Found]:
             yield from (Found(found.path, f"{found.place}.{i}", value) for i, value in enumerate(inside, 1))
 
 
-def _outer(piece: Piece) -> Iterator[Found]:
+def _outer(piece: FilePiece) -> Iterator[Found]:
     if piece.wrong:
         yield Found(piece.path, f"record {piece.first}, line {piece_line(piece, b'', 0)}", wrong=piece.wrong)
         return
@@ -188,7 +188,7 @@ def _outer(piece: Piece) -> Iterator[Found]:
     yield from _lines(piece, data) if piece.form == "lines" else _values(piece, data)
 
 
-def _lines(piece: Piece, data: bytes) -> Iterator[Found]:
+def _lines(piece: FilePiece, data: bytes) -> Iterator[Found]:
     for number, line in enumerate(data.split(b"\n"), piece.first):
         if number == 1 and line.startswith(b"\xef\xbb\xbf"):
             line = line[3:]
@@ -196,7 +196,7 @@ def _lines(piece: Piece, data: bytes) -> Iterator[Found]:
             yield parsed(piece.path, f"line {number}", line)
 
 
-def _values(piece: Piece, data: bytes) -> Iterator[Found]:
+def _values(piece: FilePiece, data: bytes) -> Iterator[Found]:
     """The values of a piece. A file that is one list of messages is one conversation."""
     number = piece.first - 1
     messages: list[Any] = []
@@ -219,7 +219,7 @@ def _values(piece: Piece, data: bytes) -> Iterator[Found]:
         yield Found(piece.path, "the file", wrong="it is empty")
 
 
-def piece_line(piece: Piece, data: bytes, place: int) -> int:
+def piece_line(piece: FilePiece, data: bytes, place: int) -> int:
     """The line of the file that a place of a piece is in."""
     before = 0
     if piece.start:
@@ -254,7 +254,7 @@ def _why(text: bytes, message: str) -> str:
     return f"broken JSON: {'it is cut off' if cut else message}"
 
 
-def _packed(piece: Piece) -> Iterator[Found]:
+def _packed(piece: FilePiece) -> Iterator[Found]:
     """The lines, or the values, of a compressed file, as it is decompressed."""
     from recollect.files.unpacking import DAMAGED, unpacked
 

@@ -14,8 +14,8 @@ import yaml
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import training_tasks
-from recollect.workflows.rollout.generate import Request, run
-from recollect.workflows.rollout.tasks import Asked
+from recollect.workflows.rollout.generate import RolloutRequest, run
+from recollect.workflows.rollout.tasks import RolloutTasks
 from tests import commands
 from tests.config.trl.files import RL_DEFAULTS
 
@@ -28,7 +28,7 @@ def answered(
     folder: Path, domain: str, question: str, capsys: pytest.CaptureFixture[str]
 ) -> tuple[dict[str, Any], str]:
     out = folder / f"{domain}.traj.json"
-    assert run(Request(Asked(domain, question), "expert", out), [], Console()) == 0
+    assert run(RolloutRequest(RolloutTasks(domain, question), "expert", out), [], Console()) == 0
     return json.loads(out.read_text()), capsys.readouterr().out
 
 
@@ -76,7 +76,7 @@ def test_the_guides_reinforcement_command_on_its_own_raw_files(tmp_path: Path, s
 @pytest.mark.parametrize("key", ["data.train_files", "data.offline_files"])
 def test_stored_trajectories_name_agent_and_reward(key: str, tmp_path: Path) -> None:
     out = tmp_path / "math.jsonl"
-    assert run(Request(Asked("math", made_up=2), "expert", out), [], Console(True)) == 0
+    assert run(RolloutRequest(RolloutTasks("math", made_up=2), "expert", out), [], Console(True)) == 0
     cfg = compose(None, [f"{key}={out}"])
     assert (cfg.agent.agent_type, cfg.agent.reward_name) == ("domain", "trajectory")
     assert compose(None, [f"{key}={out}", "agent.reward_name=success"]).agent.reward_name == "success"

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from recollect.cli.app import configure
 from recollect.config import Config
 from recollect.config.compose import flatten
-from recollect.config.translate.trl.keys import RL, SFT, Key
+from recollect.config.translate.trl.keys import RL, SFT, TRLKey
 from recollect.rewards import find_reward
 from recollect.types import BadInput
 from tests.config.trl.files import RL_DEFAULTS, TRL_DEFAULTS
@@ -65,7 +65,7 @@ def keys_of(cfg: Config) -> dict[str, Any]:
     return flatten(OmegaConf.structured(cfg))
 
 
-def other(key: Key, before: Any) -> Any:
+def other(key: TRLKey, before: Any) -> Any:
     return OTHER[key.name] if key.name in OTHER else (before or 0) * 2 + 1 if key.name != "gamma" else 0.5
 
 
@@ -73,7 +73,7 @@ CASES = [(command, key) for command, keys in (("sft", SFT), ("train", RL)) for k
 
 
 @pytest.mark.parametrize(("command", "key"), CASES, ids=[f"{c}-{k.name}" for c, k in CASES])
-def test_a_key_changes_what_its_row_says_and_nothing_else(command: str, key: Key) -> None:
+def test_a_key_changes_what_its_row_says_and_nothing_else(command: str, key: TRLKey) -> None:
     before = FILES[command].get(key.name, key.default)
     value = other(key, before)
     value = min(value, 0.9) if key.name in ("lam", "warmup_ratio", "min_reward") else value

@@ -22,7 +22,7 @@ from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.retrieval.text_index import TextIndex
 from recollect.tools.memory import Memory
-from recollect.tools.memory.workspace import Desk, Held, state
+from recollect.tools.memory.workspace import Held, MemoryWorkspace, state
 from recollect.types import Message, Task
 
 
@@ -39,7 +39,7 @@ from recollect.types import Message, Task
 )
 async def tool_memory(task: Task, session: Session, cfg: Config) -> str:
     """One conversation per chunk that edits the memory, then one per question, side by side, that looks things up."""
-    reader = Reader(task, session, cfg)
+    reader = MemoryReader(task, session, cfg)
     then = {0: reader.memory.snapshot()}
     asked = {question.position for question in questions_of(task)}
     for parts in chunks_of(task, session, cfg):
@@ -70,12 +70,12 @@ class Talk:
     """One conversation about the memory."""
 
     session: Session
-    desk: Desk
+    workspace: MemoryWorkspace
     role: str
     prompt: str
 
 
-class Reader:
+class MemoryReader:
     """The memory of one trajectory and the conversations that work on it."""
 
     def __init__(self, task: Task, session: Session, cfg: Config) -> None:
@@ -99,26 +99,26 @@ class Reader:
     async def _read(self, text: str, name: str) -> None:
         """A text: the model edits the memory until a turn has no call. No question is shown."""
         before = state(self.memory)
-        desk = Desk(self.memory, self.chunk, held=self.held)
+        workspace = MemoryWorkspace(self.memory, self.chunk, held=self.held)
         prompt = read_prompt(self.limits.style, text.strip(), self._shown(self.memory, "memory"))
         branch = self.session.branch(name)
         try:
-            await self._converse(Talk(branch, desk, "memory", prompt))
+            await self._converse(Talk(branch, workspace, "memory", prompt))
         finally:
-            desk.settle(before)
-            branch.trajectory.events += desk.events
+            workspace.settle(before)
+            branch.trajectory.events += workspace.events
             self.session.join(branch)
         self.session.note(_difference(before, state(self.memory)))
 
     async def answer(self, question: Question, branch: Session, memory: Memory) -> str:
         """A question, from the memory as it was when it is asked."""
-        desk = Desk(memory, question=branch.question, top_k=self.limits.top_k, embedder=self.embedder)
-        desk.source, desk.read = self.source, _place(question, self.chunk)
+        workspace = MemoryWorkspace(memory, question=branch.question, top_k=self.limits.top_k, embedder=self.embedder)
+        workspace.source, workspace.read = self.source, _place(question, self.chunk)
         prompt = question_prompt(self.limits.style, question.text, self._shown(memory, "qa"))
         try:
-            return await self._converse(Talk(branch, desk, "qa", prompt))
+            return await self._converse(Talk(branch, workspace, "qa", prompt))
         finally:
-            branch.trajectory.events += desk.events
+            branch.trajectory.events += workspace.events
 
     async def _converse(self, talk: Talk) -> str:
         """Turns and tool calls until a turn has no call, or a limit ends it; returns what was said last."""
@@ -128,9 +128,9 @@ class Reader:
         parse = parser_for(cfg, syntax)
         box = toolbox(talk.role, tuple(self.limits.search))
         own = session.tools if talk.role == "qa" else None
-        async with box.open(self.task, session.trajectory, talk.desk) as opened:
+        async with box.open(self.task, session.trajectory, talk.workspace) as opened:
             memory = SessionTools(box.schemas, opened, session.trajectory)
-            tools = MemoryTools(memory, own, talk.desk, self.limits)
+            tools = MemoryTools(memory, own, talk.workspace, self.limits)
             messages, shown = self._start(talk.prompt, tools, bound.shows_tools, syntax)
             chat = Dialogue(session, cfg, Conversation(messages, shown), tools, talk.role)
             chat.left = (talk.role == "memory" and self.limits.max_turns) or chat.left

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from recollect.agents.session import OpenTools, Session, SessionTools
+from recollect.agents.session import RunsTools, Session, SessionTools
 from recollect.chat.schemas import Schema
 from recollect.config import ToolMemory
 from recollect.tools.memory.tools import ANSWERING, SEARCHES, WRITING
-from recollect.tools.memory.workspace import Desk
+from recollect.tools.memory.workspace import MemoryWorkspace
 from recollect.tools.observe import cut
 from recollect.tools.toolbox import Toolbox
 from recollect.types import ToolCall, ToolResult
@@ -26,8 +26,10 @@ def toolbox(phase: str, searches: tuple[str, ...]) -> Toolbox:
 class MemoryTools:
     """The tools of one conversation."""
 
-    def __init__(self, memory: SessionTools, own: SessionTools | None, desk: Desk, limits: ToolMemory) -> None:
-        self.memory, self.own, self.desk, self.limits = memory, own, desk, limits
+    def __init__(
+        self, memory: SessionTools, own: SessionTools | None, workspace: MemoryWorkspace, limits: ToolMemory
+    ) -> None:
+        self.memory, self.own, self.workspace, self.limits = memory, own, workspace, limits
         self.schemas: list[Schema] = [*memory.schemas, *(own.schemas if own else [])]
         self._others = {s["function"]["name"] for s in own.schemas} if own else set()
 
@@ -36,7 +38,7 @@ class MemoryTools:
         results = [await self._call(call) for call in calls[: self.limits.max_calls]]
         refused = f"Not run: a turn may have {self.limits.max_calls} calls."
         for call in calls[self.limits.max_calls :]:
-            self.desk.other(call.name, "", False)
+            self.workspace.other(call.name, "", False)
             results.append(ToolResult(refused, "arguments"))
         limits = self.limits
         return [replace(r, text=cut(r.text, limits.max_length, limits.truncate_side)) for r in results]
@@ -46,11 +48,11 @@ class MemoryTools:
             return (await self.own.call_all([call]))[0]
         (result,) = await self.memory.call_all([call])
         if result.outcome != "ok":
-            self.desk.other(call.name, "", False)
+            self.workspace.other(call.name, "", False)
         return result
 
 
-def take_counts(session: Session, opened: OpenTools) -> None:
+def take_counts(session: Session, opened: RunsTools) -> None:
     """Add a conversation's calls to the trajectory's."""
     counts = Counter(session.trajectory.tool_calls) + opened.counts
     session.trajectory.tool_calls = dict(counts)

@@ -50,7 +50,7 @@ class Child:
 
 
 @dataclass
-class Watched:
+class CallOutput:
     """What was seen of one call."""
 
     out: bytearray = field(default_factory=bytearray)
@@ -208,7 +208,7 @@ class Keeper:
             file.seek(0)
             yield file
 
-    def _texts(self, seen: Watched) -> dict[str, str]:
+    def _texts(self, seen: CallOutput) -> dict[str, str]:
         return {"out": seen.out.decode("utf-8", "replace"), "err": seen.err.decode("utf-8", "replace")}
 
     def _start_cell(self) -> Child:
@@ -279,9 +279,9 @@ class Keeper:
         else:
             landlock.part_from_others()
 
-    def _watch(self, child: Child, seconds: float, cpu_before: float) -> Watched:
+    def _watch(self, child: Child, seconds: float, cpu_before: float) -> CallOutput:
         """Read what a child says until it is done or a limit is passed."""
-        seen, poller = Watched(), select.poll()
+        seen, poller = CallOutput(), select.poll()
         sinks = {child.out: seen.out, child.err: seen.err}
         if child.control >= 0:
             sinks[child.control] = seen.control
@@ -320,7 +320,7 @@ class Keeper:
             del sink[self._bound() :]
         return seen
 
-    def _passed(self, seen: Watched, cpu_before: float, look: bool, late: bool) -> str:
+    def _passed(self, seen: CallOutput, cpu_before: float, look: bool, late: bool) -> str:
         """The limit that a call has passed, or nothing."""
         if late:
             return "timeout"
@@ -344,7 +344,7 @@ class Keeper:
     def _bound(self) -> int:
         return int(self.limits["output_kb"] * 1024)
 
-    def _flooded(self, seen: Watched) -> bool:
+    def _flooded(self, seen: CallOutput) -> bool:
         return len(seen.out) + len(seen.err) > self._bound() or len(seen.control) > 16 * cell.MAX_VALUE
 
     def _read(self, fd: int, sink: bytearray) -> bool:

@@ -11,7 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessUsage:
     """One line of the process table."""
 
     pid: int
@@ -28,7 +28,7 @@ class Process:
         return self.state in "ZX"
 
 
-def read(pid: int) -> Process | None:
+def read(pid: int) -> ProcessUsage | None:
     """One process, if it is still there."""
     try:
         values = _stat(f"/proc/{pid}/stat")
@@ -38,17 +38,17 @@ def read(pid: int) -> Process | None:
     cpu = sum(int(values[i]) for i in (11, 12, 13, 14)) / _TICKS
     if values[0] == b"Z" and threads > 1:
         return _headless(pid, parent, cpu, threads)
-    return Process(pid, parent, values[0].decode(), cpu, threads, int(values[20]), pid)
+    return ProcessUsage(pid, parent, values[0].decode(), cpu, threads, int(values[20]), pid)
 
 
-def _headless(pid: int, parent: int, cpu: float, threads: int) -> Process:
-    """True for a process whose first thread has ended before others: it looks dead and empty, but is not."""
+def _headless(pid: int, parent: int, cpu: float, threads: int) -> ProcessUsage:
+    """A process whose first thread has ended before others: it looks dead and empty, but is not."""
     try:
         task = max(map(int, os.listdir(f"/proc/{pid}/task")))
         size = int(_stat(f"/proc/{pid}/task/{task}/stat")[20])
     except (OSError, ValueError):
         task, size = pid, 0
-    return Process(pid, parent, "R", cpu, threads, size, task)
+    return ProcessUsage(pid, parent, "R", cpu, threads, size, task)
 
 
 def _stat(path: str) -> list[bytes]:
@@ -56,13 +56,13 @@ def _stat(path: str) -> list[bytes]:
         return file.read().rpartition(b")")[2].split()
 
 
-def descendants(root: int) -> list[Process]:
+def descendants(root: int) -> list[ProcessUsage]:
     """All processes below ``root``, which adopts orphans."""
     try:
         table = [p for p in map(read, map(int, filter(str.isdigit, os.listdir("/proc")))) if p is not None]
     except OSError:
         return []
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[ProcessUsage]] = {}
     for process in table:
         children.setdefault(process.parent, []).append(process)
     found, waiting = [], [root]
@@ -73,12 +73,12 @@ def descendants(root: int) -> list[Process]:
     return found
 
 
-def memory(processes: list[Process]) -> int:
+def memory(processes: list[ProcessUsage]) -> int:
     """Bytes that are not a file's, in memory or swapped out. The filter refuses shared memory that is in no file."""
     return sum(map(_private, processes))
 
 
-def _private(process: Process) -> int:
+def _private(process: ProcessUsage) -> int:
     try:
         with open(f"/proc/{process.pid}/task/{process.task}/status", "rb") as file:
             lines = [line.split() for line in file if line.startswith((b"RssAnon:", b"VmSwap:"))]

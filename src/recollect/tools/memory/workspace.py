@@ -18,7 +18,7 @@ Held = set[tuple[str, str]]  # (title, content) of every note that stood at the 
 
 
 @dataclass
-class Desk:
+class MemoryWorkspace:
     """The memory as one conversation has it."""
 
     memory: Memory

@@ -38,7 +38,7 @@ from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
 from recollect.sandbox.box import open_box
 from recollect.sources.task_stream import TaskStream, held_out
-from recollect.tools.mcp import Server
+from recollect.tools.mcp import ToolServer
 from recollect.training.rl.validate import check_best_metric
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
@@ -87,7 +87,7 @@ def _names(cfg: Config) -> None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
     for tool in agent.tools:
         if tool.startswith("mcp:"):
-            Server(tool, "agent.tools").close()  # whoever does not start now will not start then
+            ToolServer(tool, "agent.tools").close()  # whoever does not start now will not start then
         elif tool not in TOOLS:
             find(tool, {}, "agent.tools")
 

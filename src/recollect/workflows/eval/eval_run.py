@@ -217,7 +217,7 @@ def _is_file(text: str) -> bool:
 
 def answer_with(cast: Cast, cfg: Config, task: Task, console: Console) -> str:
     """The answer of models that are loaded."""
-    reader = Reader(task, cast.bindings, val_sampling(cfg))
+    reader = AskSession(task, cast.bindings, val_sampling(cfg))
     size = len(task.context) if isinstance(task.context, str) else Path(task.place).stat().st_size
     about = size // (cfg.recurrent.memory.config.chunk_size * 3)
     with console.progress("sections read, about", max(1, about)) as advance:
@@ -231,7 +231,7 @@ def answer_with(cast: Cast, cfg: Config, task: Task, console: Console) -> str:
     return boxed if boxed is not None else answer.strip()
 
 
-class Reader(Session):
+class AskSession(Session):
     """A session that keeps only the last few memories, so that a document of any length fits."""
 
     def __init__(self, task: Task, roles: dict[str, Binding], sampling: Sampling) -> None:

@@ -15,8 +15,8 @@ from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
 from recollect.tools import Toolbox
 from recollect.workflows.pipeline.pipeline_plan import Plan
-from recollect.workflows.rollout.generate import Request, run
-from recollect.workflows.rollout.tasks import Asked
+from recollect.workflows.rollout.generate import RolloutRequest, run
+from recollect.workflows.rollout.tasks import RolloutTasks
 
 GENERATED = "traj_"  # how the files of generated trajectories begin
 
@@ -32,7 +32,7 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     if plan.weights is not None:  # what min_reward and rl_min_reward compare is weighted as the plan says
         given.setdefault("agent.reward_name", f"trajectory(weights={plan.weights})")
     settings = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-    request = Request(asked, plan.policy, raw, n, heat, cfg.trainer.seed, shown=out)
+    request = RolloutRequest(asked, plan.policy, raw, n, heat, cfg.trainer.seed, shown=out)
     if run(request, settings, console):
         raise RuntimeError(f"attempts of {domain} have failed; the same command tries them again")
     rows = [json.loads(line) for line in raw.read_text().splitlines()]
@@ -46,18 +46,18 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     return len(rows)
 
 
-def _asked(plan: Plan, domain: str) -> tuple[Asked, int, int | None]:
+def _asked(plan: Plan, domain: str) -> tuple[RolloutTasks, int, int | None]:
     """(the tasks of a domain, attempts at each, trajectories in all if that is given)."""
     row = plan.agents[domain]
     if isinstance(row.questions, str):
-        return Asked(domain, data=row.questions), plan.samples, None
+        return RolloutTasks(domain, data=row.questions), plan.samples, None
     if isinstance(row.questions, int):
-        return Asked(domain, made_up=row.questions), plan.samples, None
+        return RolloutTasks(domain, made_up=row.questions), plan.samples, None
     most = row.num_trajectories
     texts = tuple(row.questions if most is None else row.questions[:most])
     context = None if row.context is None else Path(row.context)
     n = plan.samples if most is None else -(-most // len(texts))
-    return Asked(domain, questions=texts, context=context), n, most
+    return RolloutTasks(domain, questions=texts, context=context), n, most
 
 
 def _write(out: Path, rows: list[dict[str, Any]]) -> None:

@@ -30,7 +30,7 @@ from recollect.runtime.console import Console
 from recollect.trajectories.codec import SPECIAL, encode
 from recollect.types import BadInput, Sampling, Task, Trajectory
 from recollect.workflows.rollout.players import EXPERT, players, settings_of
-from recollect.workflows.rollout.tasks import Asked, answered_from, tasks_of
+from recollect.workflows.rollout.tasks import RolloutTasks, answered_from, tasks_of
 from recollect.workflows.trajectories.convert import check_domain
 from recollect.workflows.trajectories.sft_data import folder_of as safe_name
 
@@ -139,10 +139,10 @@ def _plain(given: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Request:
+class RolloutRequest:
     """What `recollect rollout` is asked for."""
 
-    asked: Asked
+    asked: RolloutTasks
     policy: str
     out: Path
     n: int = 1
@@ -152,7 +152,7 @@ class Request:
     shown: Path | None = None  # the file to name when all is done, if it is not the one that is written
 
 
-def plan_of(cfg: Config, request: Request, tasks: Sequence[Task], sampling: Sampling) -> str:
+def plan_of(cfg: Config, request: RolloutRequest, tasks: Sequence[Task], sampling: Sampling) -> str:
     """A digest of what is attempted, by whom and how."""
     settings = [cfg.agent.agent_type, cfg.agent.system_prompt, cfg.agent.max_turns, cfg.agent.reward_name]
     settings += [request.policy, request.user, request.n, repr(sampling), cfg.search.corpus, cfg.search.endpoint]
@@ -163,7 +163,7 @@ def plan_of(cfg: Config, request: Request, tasks: Sequence[Task], sampling: Samp
     return digest.hexdigest()
 
 
-def run(request: Request, settings: Sequence[str], console: Console) -> int:
+def run(request: RolloutRequest, settings: Sequence[str], console: Console) -> int:
     """Attempt everything; returns how many attempts have to be tried again."""
     check_domain(request.asked.domain)
     if request.n < 1 or request.temperature < 0:
@@ -178,7 +178,7 @@ def run(request: Request, settings: Sequence[str], console: Console) -> int:
         return _run(request, settings, console)
 
 
-def _run(request: Request, settings: Sequence[str], console: Console) -> int:
+def _run(request: RolloutRequest, settings: Sequence[str], console: Console) -> int:
     """Find the tasks and who plays, and attempt everything."""
     cfg = settings_of(request.policy, request.asked.domain, settings)
     tasks = tasks_of(request.asked, cfg)
@@ -195,7 +195,7 @@ def _run(request: Request, settings: Sequence[str], console: Console) -> int:
 
 def attempt(
     cfg: Config,
-    request: Request,
+    request: RolloutRequest,
     roles: dict[str, Binding],
     tasks: Sequence[Task],
     sampling: Sampling,

@@ -16,7 +16,7 @@ CORPUS = 1 << 20  # bytes of a document that is searched through an index and no
 
 
 @dataclass(frozen=True)
-class Asked:
+class RolloutTasks:
     """What the user wants attempted; one of question, questions, data and made_up."""
 
     domain: str
@@ -29,7 +29,7 @@ class Asked:
     questions: tuple[str, ...] = ()  # several of them, with the same context
 
 
-def tasks_of(asked: Asked, cfg: Config) -> list[Task]:
+def tasks_of(asked: RolloutTasks, cfg: Config) -> list[Task]:
     """The tasks, in order. A corpus that the question comes with is put into the configuration."""
     if asked.made_up < 0:
         raise BadInput(f"--tasks {asked.made_up}: how many made-up tasks? It must be positive")
@@ -58,7 +58,7 @@ def _complete(tasks: list[Task], domain: str, cfg: Config) -> list[Task]:
     return tasks
 
 
-def _single(asked: Asked, cfg: Config) -> Task:
+def _single(asked: RolloutTasks, cfg: Config) -> Task:
     assert asked.question is not None
     if not asked.question.strip():
         raise BadInput("the question is empty")
@@ -71,7 +71,7 @@ def _single(asked: Asked, cfg: Config) -> Task:
     return provision.fill(task) if provision and DOMAINS[asked.domain].missing(task, cfg) else task
 
 
-def answered_from(asked: Asked, cfg: Config) -> str:
+def answered_from(asked: RolloutTasks, cfg: Config) -> str:
     """What a question is answered from, in words; empty for one that needs nothing but itself."""
     if asked.context is not None:
         return str(asked.context)
@@ -80,7 +80,7 @@ def answered_from(asked: Asked, cfg: Config) -> str:
     return searched or (f"{provision.words} (--context gives others)" if provision else "")
 
 
-def _context(asked: Asked, cfg: Config) -> tuple[str | None, dict[str, Any]]:
+def _context(asked: RolloutTasks, cfg: Config) -> tuple[str | None, dict[str, Any]]:
     """(the document, further fields of the task) that --context stands for in this domain."""
     path = asked.context.expanduser() if asked.context is not None else None
     if path is None:

@@ -19,7 +19,7 @@ from recollect.runtime.console import Console
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
 from recollect.trajectories.schema import Record
-from recollect.trajectories.stream import Piece, files_of, records, units
+from recollect.trajectories.stream import FilePiece, files_of, records, units
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
 
@@ -36,7 +36,7 @@ class Converted:
     size: int = 0
 
 
-def convert_unit(unit: list[Piece], domain: str | None) -> Converted:
+def convert_unit(unit: list[FilePiece], domain: str | None) -> Converted:
     """Convert the records of some pieces."""
     made = Converted(size=sum(size_of(p) for p in unit))
     for piece in unit:
@@ -60,7 +60,7 @@ def dumped(row: Record) -> bytes:
     return to_json(row, inf_nan_mode="constants")
 
 
-def size_of(piece: Piece) -> int:
+def size_of(piece: FilePiece) -> int:
     """The bytes of a piece."""
     return (piece.end if piece.end >= 0 else os.path.getsize(piece.path)) - piece.start
 

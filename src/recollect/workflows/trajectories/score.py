@@ -21,7 +21,7 @@ from recollect.rewards.trajectory_total import calculator
 from recollect.runtime.console import Console
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
-from recollect.trajectories.stream import Piece, files_of, records, units
+from recollect.trajectories.stream import FilePiece, files_of, records, units
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
 from recollect.workflows.trajectories.convert import Problems, check_domain, size_of, stem_of
@@ -38,7 +38,7 @@ class Scored:
     size: int = 0
 
 
-def score_unit(unit: list[Piece], domain: str | None, weights: str | None) -> Scored:
+def score_unit(unit: list[FilePiece], domain: str | None, weights: str | None) -> Scored:
     """Score the records of some pieces."""
     made = Scored(size=sum(map(size_of, unit)))
     rewards = calculator(weights)
@@ -88,7 +88,7 @@ def reward(
     if output is not None:
         refuse_output(output, f"--output {output}")
     paths, problems = files_of(given), Problems(console)
-    tally, listing = Tally(), Listing(output)
+    tally, listing = ScoreSummary(), Listing(output)
     try:
         for made in scored(paths, domain, weights, console):
             for row in made.rows:
@@ -153,7 +153,7 @@ class Listing:
                 self.file.close()
 
 
-class Tally:
+class ScoreSummary:
     """The numbers of all rows, by domain."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from recollect.trajectories import row_templates as templating
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
 from recollect.trajectories.schema import Record
-from recollect.trajectories.stream import Piece, files_of, records, units
+from recollect.trajectories.stream import FilePiece, files_of, records, units
 from recollect.trajectories.training_rows import conversation, tool_rows
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
@@ -69,7 +69,7 @@ def loaded(path: str | None) -> templating.Templates:
     return templating.load(path)
 
 
-def make_unit(unit: list[Piece], choice: Choice) -> Made:
+def make_unit(unit: list[FilePiece], choice: Choice) -> Made:
     """The rows of some pieces."""
     made = Made(size=sum(map(size_of, unit)))
     for piece in unit:

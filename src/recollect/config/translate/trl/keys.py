@@ -15,7 +15,7 @@ MODEL, ACTOR, ENGINE = (f"actor_rollout_ref.{part}" for part in ("model", "actor
 
 
 @dataclass(frozen=True)
-class Key:
+class TRLKey:
     """One key of a file."""
 
     name: str
@@ -87,18 +87,20 @@ _LOGS = "to TensorBoard's event files, which are in `logs/` of the run directory
 _DATA = ("data.train_files", "data.val_files")
 SCHEDULES = ("cosine", "linear", "constant", "constant_with_warmup")
 
-SFT: tuple[Key, ...] = (
-    Key("model_name", text, (f"{MODEL}.path",), "a hub name, a folder, a run or `tiny`"),
-    Key("out_dir", text, ("trainer.default_local_dir",), "`OUT_DIR/TOOL`; without a tool `OUT_DIR`", make=_run_folder),
-    Key("tool", text, (*_DATA, "trainer.default_local_dir"), "the tool's folder in `data_root`", make=_run_folder),
-    Key("data_root", text, _DATA, "a folder of `recollect sft-data`", make=lambda values: {}),
-    Key("train_file", text, _DATA[:1], "`DATA_ROOT/TOOL/TRAIN_FILE`", "train.jsonl", lambda values: {}),
-    Key("val_file", text, _DATA[1:], "likewise; one that is not there is left out", "val.jsonl", lambda values: {}),
-    Key("min_reward", number, ("sft.min_reward",), "rows with a reward: those that reached this", 0.0),
-    Key("seed", whole, ("trainer.seed",), "", 42),
-    Key("max_steps", whole, ("sft.steps",), "updates; null or -1: `num_train_epochs` over the data", -1, _steps),
-    Key("num_train_epochs", count, ("trainer.total_epochs",), "passes over the data, whole ones", 1),
-    Key(
+SFT: tuple[TRLKey, ...] = (
+    TRLKey("model_name", text, (f"{MODEL}.path",), "a hub name, a folder, a run or `tiny`"),
+    TRLKey(
+        "out_dir", text, ("trainer.default_local_dir",), "`OUT_DIR/TOOL`; without a tool `OUT_DIR`", make=_run_folder
+    ),
+    TRLKey("tool", text, (*_DATA, "trainer.default_local_dir"), "the tool's folder in `data_root`", make=_run_folder),
+    TRLKey("data_root", text, _DATA, "a folder of `recollect sft-data`", make=lambda values: {}),
+    TRLKey("train_file", text, _DATA[:1], "`DATA_ROOT/TOOL/TRAIN_FILE`", "train.jsonl", lambda values: {}),
+    TRLKey("val_file", text, _DATA[1:], "likewise; one that is not there is left out", "val.jsonl", lambda values: {}),
+    TRLKey("min_reward", number, ("sft.min_reward",), "rows with a reward: those that reached this", 0.0),
+    TRLKey("seed", whole, ("trainer.seed",), "", 42),
+    TRLKey("max_steps", whole, ("sft.steps",), "updates; null or -1: `num_train_epochs` over the data", -1, _steps),
+    TRLKey("num_train_epochs", count, ("trainer.total_epochs",), "passes over the data, whole ones", 1),
+    TRLKey(
         "per_device_train_batch_size",
         count,
         ("sft.batch_size",),
@@ -106,14 +108,14 @@ SFT: tuple[Key, ...] = (
         2,
         _batch,
     ),
-    Key("gradient_accumulation_steps", count, ("sft.batch_size",), "as above", 4, _batch),
-    Key(
+    TRLKey("gradient_accumulation_steps", count, ("sft.batch_size",), "as above", 4, _batch),
+    TRLKey(
         "per_device_eval_batch_size",
         count,
         how="held-out loss is a mean over all tokens, whatever is computed together",
     ),
-    Key("learning_rate", number, ("sft.optim.lr",), "the largest one", 2e-5),
-    Key(
+    TRLKey("learning_rate", number, ("sft.optim.lr",), "the largest one", 2e-5),
+    TRLKey(
         "lr_scheduler_type",
         text,
         ("sft.optim.lr_scheduler_type", "sft.optim.lr_warmup_steps", "sft.optim.lr_warmup_steps_ratio"),
@@ -122,11 +124,11 @@ SFT: tuple[Key, ...] = (
         _schedule,
         _only(SCHEDULES, f"there is no such schedule here; known: {', '.join(SCHEDULES)}"),
     ),
-    Key("warmup_ratio", number, ("sft.optim.lr_warmup_steps_ratio",), "share of all updates", 0.03, _schedule),
-    Key("weight_decay", number, ("sft.optim.weight_decay",), "", 0.0),
-    Key("max_grad_norm", number, (f"{ACTOR}.grad_clip",), "", 1.0),
-    Key("max_seq_length", count, ("sft.max_length",), "tokens; longer sequences are cut at their end", 1024),
-    Key(
+    TRLKey("warmup_ratio", number, ("sft.optim.lr_warmup_steps_ratio",), "share of all updates", 0.03, _schedule),
+    TRLKey("weight_decay", number, ("sft.optim.weight_decay",), "", 0.0),
+    TRLKey("max_grad_norm", number, (f"{ACTOR}.grad_clip",), "", 1.0),
+    TRLKey("max_seq_length", count, ("sft.max_length",), "tokens; longer sequences are cut at their end", 1024),
+    TRLKey(
         "eval_strategy",
         one_of("steps", "no", "epoch"),
         ("sft.test_freq",),
@@ -135,19 +137,19 @@ SFT: tuple[Key, ...] = (
         _evaluation,
         _only(("steps", "no"), "write eval_strategy: steps, and eval_steps: updates between measurements"),
     ),
-    Key("eval_steps", count, ("sft.test_freq",), "updates between measurements on held-out rows", 200, _evaluation),
-    Key("save_steps", count, ("sft.save_freq",), "updates between checkpoints", 200),
-    Key("save_total_limit", count, ("trainer.max_ckpt_to_keep",), "checkpoints that are kept", 2),
-    Key("logging_steps", count, ("sft.log_freq",), "updates between rows of `metrics.jsonl` and of the logs", 20),
-    Key("bf16", flag, (f"{ACTOR}.dtype",), "true: bfloat16; false: float32", False, _compute),
-    Key(
+    TRLKey("eval_steps", count, ("sft.test_freq",), "updates between measurements on held-out rows", 200, _evaluation),
+    TRLKey("save_steps", count, ("sft.save_freq",), "updates between checkpoints", 200),
+    TRLKey("save_total_limit", count, ("trainer.max_ckpt_to_keep",), "checkpoints that are kept", 2),
+    TRLKey("logging_steps", count, ("sft.log_freq",), "updates between rows of `metrics.jsonl` and of the logs", 20),
+    TRLKey("bf16", flag, (f"{ACTOR}.dtype",), "true: bfloat16; false: float32", False, _compute),
+    TRLKey(
         "fp16",
         flag,
         how="false; true is refused, for nothing here scales losses as float16 needs it: write `bf16: true`",
         refuse=lambda value: "nothing here scales losses as float16 needs it; write bf16: true" if value else "",
     ),
-    Key("gradient_checkpointing", flag, (f"{MODEL}.enable_gradient_checkpointing",), "", True),
-    Key(
+    TRLKey("gradient_checkpointing", flag, (f"{MODEL}.enable_gradient_checkpointing",), "", True),
+    TRLKey(
         "push_to_hub",
         flag,
         how="false; true is refused, for nothing is sent anywhere: `recollect export RUN --out DIR` makes a folder",
@@ -155,41 +157,41 @@ SFT: tuple[Key, ...] = (
             "nothing is sent anywhere; `recollect export RUN --out DIR` makes a folder to upload" if value else ""
         ),
     ),
-    Key("report_to", texts, ("trainer.logger",), _LOGS, ["tensorboard"], trackers, unknown_tracker),
+    TRLKey("report_to", texts, ("trainer.logger",), _LOGS, ["tensorboard"], trackers, unknown_tracker),
 )
 
 _BOTH_RATES = (f"{ACTOR}.optim.lr", "critic.optim.lr")
 _SAME_CUT = "says how a mini-batch is cut; its loss is a mean over all of it, whatever the cut"
-RL: tuple[Key, ...] = (
-    Key("model_name", text, (f"{MODEL}.path",), "of the policy and of the critic"),
-    Key("out_dir", text, ("trainer.default_local_dir",), "the run directory"),
-    Key("seed", whole, ("trainer.seed",), "", 42),
-    Key("trajectory_glob", texts, ("data.train_files",), "raw, unified or recollect's own trajectories"),
-    Key("min_reward", number, ("data.min_reward",), "tasks whose best trajectory reached this", 0.0),
-    Key("max_examples", count, ("data.train_max_samples",), "tasks, drawn by the seed", 1000),
-    Key("learning_rate", number, _BOTH_RATES, "of the policy and of the critic", 1e-5),
-    Key("batch_size", count, ("data.train_batch_size",), "tasks of a step, each attempted once", 4),
-    Key("mini_batch_size", count, (f"{ACTOR}.ppo_mini_batch_size",), "attempts of an update; the critic's too", 2),
-    Key("ppo_epochs", count, (f"{ACTOR}.ppo_epochs",), "passes over a step's attempts; the critic's too", 4),
-    Key("max_grad_norm", number, (f"{ACTOR}.grad_clip", "critic.grad_clip"), "", 0.5),
-    Key("target_kl", number, (f"{ACTOR}.target_kl",), "a step's updates end at 1.5 × this divergence", 0.1),
-    Key(
+RL: tuple[TRLKey, ...] = (
+    TRLKey("model_name", text, (f"{MODEL}.path",), "of the policy and of the critic"),
+    TRLKey("out_dir", text, ("trainer.default_local_dir",), "the run directory"),
+    TRLKey("seed", whole, ("trainer.seed",), "", 42),
+    TRLKey("trajectory_glob", texts, ("data.train_files",), "raw, unified or recollect's own trajectories"),
+    TRLKey("min_reward", number, ("data.min_reward",), "tasks whose best trajectory reached this", 0.0),
+    TRLKey("max_examples", count, ("data.train_max_samples",), "tasks, drawn by the seed", 1000),
+    TRLKey("learning_rate", number, _BOTH_RATES, "of the policy and of the critic", 1e-5),
+    TRLKey("batch_size", count, ("data.train_batch_size",), "tasks of a step, each attempted once", 4),
+    TRLKey("mini_batch_size", count, (f"{ACTOR}.ppo_mini_batch_size",), "attempts of an update; the critic's too", 2),
+    TRLKey("ppo_epochs", count, (f"{ACTOR}.ppo_epochs",), "passes over a step's attempts; the critic's too", 4),
+    TRLKey("max_grad_norm", number, (f"{ACTOR}.grad_clip", "critic.grad_clip"), "", 0.5),
+    TRLKey("target_kl", number, (f"{ACTOR}.target_kl",), "a step's updates end at 1.5 × this divergence", 0.1),
+    TRLKey(
         "vf_coef", number, ("critic.loss_coef",), "the critic has an optimizer of its own: felt by `max_grad_norm`", 0.1
     ),
-    Key("cliprange", number, (f"{ACTOR}.clip_ratio",), "", 0.2),
-    Key("cliprange_value", number, ("critic.cliprange_value",), "", 0.2),
-    Key("gamma", number, ("algorithm.gamma",), "", 0.99),
-    Key("lam", number, ("algorithm.lam",), "", 0.95),
-    Key("num_train_epochs", count, ("trainer.total_epochs",), "passes over the tasks, whole ones", 3),
-    Key(
+    TRLKey("cliprange", number, (f"{ACTOR}.clip_ratio",), "", 0.2),
+    TRLKey("cliprange_value", number, ("critic.cliprange_value",), "", 0.2),
+    TRLKey("gamma", number, ("algorithm.gamma",), "", 0.99),
+    TRLKey("lam", number, ("algorithm.lam",), "", 0.95),
+    TRLKey("num_train_epochs", count, ("trainer.total_epochs",), "passes over the tasks, whole ones", 3),
+    TRLKey(
         "per_device_train_batch_size",
         count,
         (f"{ACTOR}.ppo_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu"),
         "sequences computed together, for memory alone",
         1,
     ),
-    Key("gradient_accumulation_steps", count, how=_SAME_CUT),
-    Key(
+    TRLKey("gradient_accumulation_steps", count, how=_SAME_CUT),
+    TRLKey(
         "warmup_ratio",
         number,
         (f"{ACTOR}.optim.lr_warmup_steps_ratio", "critic.optim.lr_warmup_steps_ratio"),
@@ -197,13 +199,13 @@ RL: tuple[Key, ...] = (
         0.1,
         _rl_warmup,
     ),
-    Key("logging_steps", count, how="every step has a row in `metrics.jsonl` and in the logs; none is left out"),
-    Key("save_steps", count, ("trainer.save_freq",), "steps between checkpoints; there is one at the end", 100),
-    Key("eval_steps", count, ("trainer.test_freq",), "steps between validations on `data.val_files`", 100),
-    Key("save_total_limit", count, ("trainer.max_ckpt_to_keep",), "checkpoints that are kept", 3),
-    Key("log_with", text, ("trainer.logger",), _LOGS, "tensorboard", trackers, unknown_tracker),
-    Key("report_to", texts, ("trainer.logger",), _LOGS, ["tensorboard"], trackers, unknown_tracker),
-    Key(
+    TRLKey("logging_steps", count, how="every step has a row in `metrics.jsonl` and in the logs; none is left out"),
+    TRLKey("save_steps", count, ("trainer.save_freq",), "steps between checkpoints; there is one at the end", 100),
+    TRLKey("eval_steps", count, ("trainer.test_freq",), "steps between validations on `data.val_files`", 100),
+    TRLKey("save_total_limit", count, ("trainer.max_ckpt_to_keep",), "checkpoints that are kept", 3),
+    TRLKey("log_with", text, ("trainer.logger",), _LOGS, "tensorboard", trackers, unknown_tracker),
+    TRLKey("report_to", texts, ("trainer.logger",), _LOGS, ["tensorboard"], trackers, unknown_tracker),
+    TRLKey(
         "domain_weights", mapping, ("agent.reward_name",), "weights of the reward `trajectory`", make=lambda values: {}
     ),
 )

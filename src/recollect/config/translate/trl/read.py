@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.config.translate.trl.keys import RL, RL_ALWAYS, SFT, Key, Settings, Values
+from recollect.config.translate.trl.keys import RL, RL_ALWAYS, SFT, Settings, TRLKey, Values
 from recollect.types import BadInput
 
-COMMANDS: Mapping[str, Sequence[Key]] = {"sft": SFT, "train": RL}
+COMMANDS: Mapping[str, Sequence[TRLKey]] = {"sft": SFT, "train": RL}
 OWN = {*(f.name for f in fields(Config)), "description", "variants", "stages", "end_to_end"}  # keys of a recipe
 WHOLE = ("agents", "raw_glob", "sft_models_dir", "rl_models_dir", "unified_dir")  # only in training_config.yaml
 UNFIT = "()[],*"  # cannot stand in an option of a reward
 
 
 @dataclass(frozen=True)
-class Translated:
+class TRLSettings:
     """What a file says in recollect's keys, and what there is to say about it."""
 
     settings: Settings
@@ -37,7 +37,7 @@ def names_of(command: str) -> set[str]:
     return {key.name for key in COMMANDS.get(command, ())}
 
 
-def translate(command: str, tree: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> Translated:
+def translate(command: str, tree: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> TRLSettings:
     """The settings of a file with options over it; a key that neither names has VideoMultiAgents' own value."""
     keys = COMMANDS[command]
     given = {**checked(keys, tree, where), **checked(keys, options, "the command line")}
@@ -48,7 +48,7 @@ def translate(command: str, tree: Mapping[str, Any], where: str, options: Mappin
             found |= key.settings(values)
     if "domain_weights" in tree:
         found["agent.reward_name"] = weighted(where)
-    return Translated({**found, **_files(command, given, values)}, tuple(_notes(keys, given)))
+    return TRLSettings({**found, **_files(command, given, values)}, tuple(_notes(keys, given)))
 
 
 def options_alone(command: str, options: Mapping[str, Any]) -> Settings:
@@ -62,7 +62,7 @@ def options_alone(command: str, options: Mapping[str, Any]) -> Settings:
     return {**found, **_files(command, given, values)}
 
 
-def defaults(keys: Sequence[Key]) -> Settings:
+def defaults(keys: Sequence[TRLKey]) -> Settings:
     """What keys mean that are left out."""
     return {key.name: key.default for key in keys if key.default is not None}
 
@@ -74,7 +74,7 @@ def weighted(file: str) -> str:
     return f"trajectory(weights={file})"
 
 
-def checked(keys: Sequence[Key], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def checked(keys: Sequence[TRLKey], given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The values of a file, read; those that are null are left out."""
     known = {key.name: key for key in keys}
     found = {}
@@ -93,7 +93,7 @@ def checked(keys: Sequence[Key], given: Mapping[str, Any], where: str) -> dict[s
     return found
 
 
-def _unknown(name: str, known: Mapping[str, Key]) -> str:
+def _unknown(name: str, known: Mapping[str, TRLKey]) -> str:
     if name in WHOLE:
         return f"{name} is of a whole pipeline: `recollect pipeline FILE`"
     for command, keys in COMMANDS.items():
@@ -103,7 +103,7 @@ def _unknown(name: str, known: Mapping[str, Key]) -> str:
     return f"unknown key {name}" + (f"; did you mean {near[0]}?" if near else "; see docs/from-videomultiagents.md")
 
 
-def _notes(keys: Sequence[Key], given: Values) -> Iterator[str]:
+def _notes(keys: Sequence[TRLKey], given: Values) -> Iterator[str]:
     for key in keys:
         if key.name in given and not key.becomes and key.refuse is None:
             yield f"{key.name}={given[key.name]}: {key.how}"

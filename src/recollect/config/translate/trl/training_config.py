@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.config.translate.trl.keys import Key, Settings
+from recollect.config.translate.trl.keys import Settings, TRLKey
 from recollect.config.translate.trl.read import checked, defaults, translate, weighted
 from recollect.config.translate.trl.values import count, mapping, number, text, texts
 from recollect.files.yaml import read_mapping
@@ -18,26 +18,28 @@ DECIDED = (  # by the pipeline, whatever the files beside it say
     *("model_name", "out_dir", "tool", "data_root", "train_file", "val_file"),
     *("trajectory_glob", "min_reward", "max_examples"),
 )
-PIPELINE: tuple[Key, ...] = (
-    Key("model_name", text, ("model",), "SFT and RL both start from it", "Qwen/Qwen2.5-0.5B"),
-    Key("sft_models_dir", text, ("sft_models_dir",), "`SFT_MODELS_DIR/TOOL` is a run of `recollect sft`", "models/sft"),
-    Key("rl_models_dir", text, ("rl_models_dir",), "a run of `recollect train`", "models/rl"),
-    Key("raw_glob", text, ("raw_glob",), "generated into it, converted from it", "data/raw/*/*.traj.json"),
-    Key("unified_dir", text, ("unified_dir",), "`UNIFIED_DIR/DOMAIN/`", "data/unified"),
-    Key("sft_data_dir", text, ("sft_data_dir",), "as `recollect sft-data` writes it", "data/sft"),
-    Key("rewards_file", text, ("rewards_file",), "as `recollect reward` writes it", "data/rewards/analysis.json"),
-    Key(
+PIPELINE: tuple[TRLKey, ...] = (
+    TRLKey("model_name", text, ("model",), "SFT and RL both start from it", "Qwen/Qwen2.5-0.5B"),
+    TRLKey(
+        "sft_models_dir", text, ("sft_models_dir",), "`SFT_MODELS_DIR/TOOL` is a run of `recollect sft`", "models/sft"
+    ),
+    TRLKey("rl_models_dir", text, ("rl_models_dir",), "a run of `recollect train`", "models/rl"),
+    TRLKey("raw_glob", text, ("raw_glob",), "generated into it, converted from it", "data/raw/*/*.traj.json"),
+    TRLKey("unified_dir", text, ("unified_dir",), "`UNIFIED_DIR/DOMAIN/`", "data/unified"),
+    TRLKey("sft_data_dir", text, ("sft_data_dir",), "as `recollect sft-data` writes it", "data/sft"),
+    TRLKey("rewards_file", text, ("rewards_file",), "as `recollect reward` writes it", "data/rewards/analysis.json"),
+    TRLKey(
         "agents",
         mapping,
         ("agents",),
         "DOMAIN: `questions` (texts), `num_trajectories` (in all, the questions in turns), `video_context` (a file)",
     ),
-    Key("tools", texts, ("tools",), "one SFT model for each that has rows", ["reason", "bash", "finalize"]),
-    Key("templates", text, ("templates",), "of `recollect sft-data`"),
-    Key("min_reward", number, ("rl_min_reward",), "of RL's tasks; SFT takes all trajectories", 0.0),
-    Key("max_examples", count, ("max_examples",), "of RL's tasks", 1000),
-    Key("domain_weights", mapping, ("weights",), "weights of the reward, in RL too"),
-    Key(
+    TRLKey("tools", texts, ("tools",), "one SFT model for each that has rows", ["reason", "bash", "finalize"]),
+    TRLKey("templates", text, ("templates",), "of `recollect sft-data`"),
+    TRLKey("min_reward", number, ("rl_min_reward",), "of RL's tasks; SFT takes all trajectories", 0.0),
+    TRLKey("max_examples", count, ("max_examples",), "of RL's tasks", 1000),
+    TRLKey("domain_weights", mapping, ("weights",), "weights of the reward, in RL too"),
+    TRLKey(
         "evaluation",
         mapping,
         ("metrics", "test_files", "evaluation_dir"),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from recollect.config.translate.trl.keys import RL, RL_ALWAYS, SFT, Key
+from recollect.config.translate.trl.keys import RL, RL_ALWAYS, SFT, TRLKey
 from recollect.config.translate.trl.training_config import PIPELINE
 
 HEADER = """# Configuration files of VideoMultiAgents
@@ -47,7 +47,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _table(title: str, keys: Sequence[Key]) -> Iterator[str]:
+def _table(title: str, keys: Sequence[TRLKey]) -> Iterator[str]:
     yield f"## {title}\n"
     yield "| key | default | becomes | how |"
     yield "|---|---|---|---|"
