@@ -27,8 +27,7 @@ PAGES = sorted(
         PACKAGE / "models" / "tiny" / "README.md",
     ]
 )
-SOURCES = sorted(p for top in ("src", "benchmarks", "examples", "scripts") for p in (ROOT / top).rglob("*.py"))
-SOURCES = [p for p in SOURCES if PACKAGE / "engine" not in p.parents]  # being rewritten
+SOURCES = sorted(p for top in TOP for p in (ROOT / top).rglob("*.py"))
 
 ENDINGS = "py|md|yaml|yml|toml|h|cpp|sh"
 PATH = re.compile(rf"(?<![\w/.*<>{{$-])((?:\.\./)*[\w.-]+(?:/[\w.-]+)*\.(?:{ENDINGS}))(?![\w/*])")
@@ -40,7 +39,7 @@ IMPORT = re.compile(r"^from (recollect[\w.]*) import (.+)$", re.MULTILINE)
 OTHERS = {  # files of a run, of a user, or of another system: no files of the project
     *("config.yaml", "report.md", "validation.md", "templates.yaml", "weights.yaml", "captions.txt", "table.md"),
     *("mine.yaml", "my.yaml", "my_reward.py", "my_rewards.py", "my_agent.py", "my_server.py", "file.py"),
-    *("rl_defaults.yaml", "trl_defaults.yaml", "training_config.yaml"),  # VideoMultiAgents, up to train_models.py
+    *("rl_defaults.yaml", "trl_defaults.yaml", "training_config.yaml"),  # VideoMultiAgents, these and the next
     *("configs/rl_defaults.yaml", "configs/trl_defaults.yaml", "configs/training_config.yaml"),
     *(
         "MHQA_agent/Main.py",
@@ -106,7 +105,7 @@ def names_in(module: Path) -> set[str]:
 
 
 def is_module_or_name(dotted: str) -> bool:
-    """Whether `recollect.a.b`, or its last part in the module before it, is there."""
+    """Whether a dotted name is a module, or a name in one."""
     parts = re.split(r"[.:]", dotted)[1:]
     here = PACKAGE
     while parts and (here / parts[0]).is_dir():

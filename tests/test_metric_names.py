@@ -1,4 +1,4 @@
-"""Every metric that the code writes is in docs/metrics.md. Runs of all kinds are held to it in tests/train."""
+"""Every metric that the code writes is in docs/metrics.md. Runs of all kinds are held to it in tests/training/."""
 
 from __future__ import annotations
 

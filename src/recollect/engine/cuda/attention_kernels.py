@@ -202,7 +202,7 @@ def _shared(
     G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One piece (share.py): some tokens of a prefix for some of its readers, one key head."""
+    """One piece (prefix_pieces.py): some tokens of a prefix for some of its readers, one key head."""
     h = tl.program_id(1)
     piece = piece_ptr + tl.program_id(0) * 6
     group, first, count = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2)
@@ -272,7 +272,7 @@ def _fitting(tile: tuple[int, int, int], queries: int, width: int, q: Tensor) ->
 
 @dataclass(frozen=True)
 class Together:
-    """Who reads prefixes, and how programs do so for them (share.py)."""
+    """Who reads prefixes, and how programs do so for them (prefix_pieces.py)."""
 
     readers: Tensor  # rows, those of a prefix side by side
     pieces: Tensor

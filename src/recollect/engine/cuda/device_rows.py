@@ -87,7 +87,7 @@ class DeviceRows:
         return self.rows, tile, pieces, plain, greedy
 
     def _upload_prefixes(self, state: RowState) -> tuple[int, int]:
-        """Where prefixes are and who reads them; returns how many queries and programs do so together (share.py)."""
+        """Upload where prefixes are and who reads them; returns queries of a tile, and pieces (prefix_pieces.py)."""
         members: dict[int, list[int]] = {}
         found = {}
         for row, request in enumerate(state.requests):
