@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from recollect.algos.chosen import check_algorithm, chosen_estimator
 from recollect.config import Config
-from recollect.config.compose import compose
+from recollect.config.compose import compose, from_yaml, to_yaml
 from recollect.config.roles import roles_of
 from recollect.config.startup_notes import notes
 from recollect.data.sections import section_limit
@@ -126,14 +127,6 @@ def test_a_run_with_all_of_them(outside: str, tmp_path: Path, small_model: Path)
     assert not (run.path / "trackers" / f"{outside}_Lacking").exists()
 
 
-def test_a_critic_that_an_estimator_asks_for(outside: str, tmp_path: Path, small_model: Path) -> None:
-    cfg = small(tmp_path, small_model)
-    cfg.agent.agent_type, cfg.agent.reward_name = f"{outside}:says_nothing", f"{outside}:reward"
-    cfg.algorithm.adv_estimator = f"{outside}:with_values"
-    Fit(cfg, Console(quiet=True)).fit()
-    assert any("critic/values_mean" in row for row in Run(tmp_path / "run").metrics())
-
-
 def test_facts_of_an_agent_take_effect(outside: str, tmp_path: Path) -> None:
     kind = f"agent.agent_type={outside}:two_roles"
     cfg = compose("needle", [kind])
@@ -154,14 +147,16 @@ def test_facts_of_an_agent_take_effect(outside: str, tmp_path: Path) -> None:
 
 
 def test_facts_of_an_estimator_take_effect(outside: str) -> None:
-    one = "actor_rollout_ref.rollout.n=1"
+    one, plain_one = "actor_rollout_ref.rollout.n=1", f"algorithm.adv_estimator={outside}:undecorated"
     comparing = compose("needle", [f"algorithm.adv_estimator={outside}:over_half", one])
     assert any("compares attempts at a task" in line for line in notes(comparing))
-    plain = compose("needle", [f"algorithm.adv_estimator={outside}:undecorated", one])
+    plain = compose("needle", [plain_one, one])
     assert not any("compares attempts" in line for line in notes(plain))
     assert not chosen_estimator(f"{outside}:undecorated").needs_critic
     with pytest.raises(BadInput, match=r"only algorithm.adv_estimator=gae has a critic"):
-        compose("needle", [f"algorithm.adv_estimator={outside}:undecorated", "trainer.critic_warmup=2"])
+        compose("needle", [f"algorithm.adv_estimator={outside}:over_half", "trainer.critic_warmup=2"])
+    with pytest.raises(BadInput, match=r"only algorithm.adv_estimator=gae has a critic"):
+        check_algorithm(compose("needle", [plain_one, "trainer.critic_warmup=2"]))
     compose("needle", [f"algorithm.adv_estimator={outside}:with_values", "trainer.critic_warmup=2"])
     assert f"{outside}:over_half" not in ESTIMATORS  # only built-in names are listed
 
@@ -206,6 +201,42 @@ def test_a_tracker_without_its_package_is_left_out(outside: str) -> None:
     heard: list[str] = []
     assert trackers_of([f"{outside}:Lacking"], heard.append) == []
     assert "pip install no_such_package" in heard[0]
+
+
+def test_a_file_is_loaded_once_until_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    text = "from recollect.registries import agent\n@agent(roles=({!r},))\nasync def one(task, session, cfg): ...\n"
+    file.write_text(text.format("first"))
+    kind = f"{file}:one"
+    assert AGENTS.of(kind) is AGENTS.of(kind)
+    file.write_text(text.format("second one"))
+    spec = AGENTS.of(kind)
+    assert spec is not None
+    assert spec.roles == ("second one",)
+
+
+def test_a_run_that_an_outside_estimator_gives_a_critic_goes_on(
+    outside: str, tmp_path: Path, small_model: Path
+) -> None:
+    cfg = small(tmp_path, small_model)
+    cfg.agent.agent_type, cfg.agent.reward_name = f"{outside}:says_nothing", f"{outside}:reward"
+    cfg.algorithm.adv_estimator = f"{outside}:with_values"
+    Fit(deepcopy(cfg), Console(quiet=True)).fit()
+    cfg.trainer.total_training_steps = 2
+    assert Fit(cfg, Console(quiet=True)).fit()["steps"] == 2
+    assert sum("critic/values_mean" in row for row in Run(tmp_path / "run").metrics()) == 2
+
+
+def test_stored_settings_run_nothing_when_they_are_read(tmp_path: Path) -> None:
+    """A run of somebody else's may name any file."""
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nasync def f(*a, **k): ...\n")
+    cfg = Config()
+    cfg.agent.agent_type = cfg.algorithm.adv_estimator = f"{evil}:f"
+    cfg.actor_rollout_ref.actor.policy_loss.loss_mode, cfg.trainer.logger = f"{evil}:f", [f"{evil}:f"]
+    cfg.trainer.critic_warmup, cfg.roles = 2, {"any": "trainable"}
+    assert from_yaml(to_yaml(cfg)).agent.agent_type == f"{evil}:f"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_loss_that_cannot_work_is_refused(outside: str) -> None:

@@ -7,6 +7,8 @@ check a name, or read a spec, without importing what stands above it. Nowhere el
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from threading import RLock
@@ -26,6 +28,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+_READ_ONLY: ContextVar[bool] = ContextVar("read_only", default=False)
+
+
+@contextmanager
+def only_read() -> Iterator[None]:
+    """Inside, no function of the user's own is loaded: stored settings that are read must not run anything."""
+    token = _READ_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _READ_ONLY.reset(token)
 
 
 class Registry(MutableMapping[str, T]):
@@ -83,6 +98,8 @@ class Specs(Registry[T]):
             return None
         if ":" not in name:
             return self.get(name)
+        if _READ_ONLY.get():
+            return None
         try:
             return getattr(find(name, {}, ""), self.mark, None)
         except BadInput:
@@ -106,6 +123,7 @@ class AgentSpec:
     loop: Callable[..., Any]  # async (task, session, cfg) → the answer
     roles: tuple[str, ...] = ("agent",)
     reads_document: bool = False  # a task without a document is refused
+    question_alone: bool = False  # it never reads a document, and the user is told so
     many_questions: bool = False  # it answers all questions of a task, each in turn
     asks_first: bool = False  # its first prompt is the question, so data.max_prompt_length is its limit
     uses_tools: bool = False  # it takes agent.tools

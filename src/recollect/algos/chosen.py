@@ -7,6 +7,7 @@ from inspect import signature
 from typing import Any
 
 from recollect.config import Config
+from recollect.config.rules import warmup_problem
 from recollect.registries import ESTIMATORS, LOSSES, EstimatorSpec
 from recollect.runtime.plugins import find
 from recollect.types import BadInput
@@ -30,7 +31,10 @@ def chosen_loss(name: str) -> Callable[..., Any]:
 def check_algorithm(cfg: Config) -> None:
     """Refuse an estimator or a loss that is not there, or that cannot be called like the built-in ones."""
     estimator, loss = cfg.algorithm.adv_estimator, cfg.actor_rollout_ref.actor.policy_loss.loss_mode
-    _check_call(ESTIMATOR, estimator, chosen_estimator(estimator).function, ESTIMATES)
+    spec = chosen_estimator(estimator)
+    _check_call(ESTIMATOR, estimator, spec.function, ESTIMATES)
+    for problem in () if spec.needs_critic else warmup_problem(cfg):
+        raise BadInput(problem)
     _check_call(LOSS, loss, chosen_loss(loss), WEIGHS)
 
 

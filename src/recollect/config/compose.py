@@ -6,6 +6,7 @@ import copy
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -24,7 +25,7 @@ from recollect.config.translate import Translated, translate
 from recollect.config.translate.apply import refuse_unread
 from recollect.files.rows import agent_of_rows
 from recollect.files.yaml import parse_yaml, read_yaml, refuse_endless
-from recollect.registries import AGENTS
+from recollect.registries import AGENTS, only_read
 from recollect.types import BadInput
 
 DEFAULT_RECIPE = "needle"
@@ -120,7 +121,8 @@ def composed(
     layers.append(_override(cfg, [(key, value) for key, value in settings if key not in variants]))
     layers.append(_override(cfg, _of_rows({key: value for layer in layers for key, value in layer.settings.items()})))
     try:
-        made = checked(resolve(_as_object(cfg)))
+        with only_read() if base is not None else nullcontext():  # it may be a stored run of somebody else's
+            made = checked(resolve(_as_object(cfg)))
     except BadInput as error:  # where nothing else says anything, it is the tree that is wrong
         raise error if settings or not tree else BadInput(f"{where}: {error}") from None
     refuse_unread([each for layer in layers for each in layer.only_for], made.agent.agent_type)

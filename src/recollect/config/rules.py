@@ -153,10 +153,10 @@ def _algorithm(cfg: Config) -> Problems:
 
 def _critic(cfg: Config) -> Problems:
     critic, model = cfg.critic, cfg.critic.model
-    if not ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic"):  # a critic may be described without need
-        if cfg.trainer.critic_warmup > 0:
-            able = " or ".join(ESTIMATORS.those("needs_critic"))
-            yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}: only algorithm.adv_estimator={able} has a critic"
+    spec = ESTIMATORS.of(cfg.algorithm.adv_estimator)
+    if spec is None or not spec.needs_critic:  # a critic may be described without need
+        if spec is not None:
+            yield from warmup_problem(cfg)
         return
     yield from _batches(cfg, "critic", critic.ppo_mini_batch_size)
     if model.share_actor and model.path not in ("", cfg.actor_rollout_ref.model.path):
@@ -165,6 +165,13 @@ def _critic(cfg: Config) -> Problems:
         yield f"critic.model.share_actor=True: there is no model for critic.model.lora_rank={model.lora_rank}"
     if model.share_actor and critic.fsdp_config.param_offload:
         yield "critic.model.share_actor=True: there is no model for critic.fsdp_config.param_offload=True"
+
+
+def warmup_problem(cfg: Config) -> Problems:
+    """What is said about first steps of the critic's own where the estimator has none."""
+    if cfg.trainer.critic_warmup > 0:
+        able = " or ".join(ESTIMATORS.those("needs_critic"))
+        yield f"trainer.critic_warmup={cfg.trainer.critic_warmup}: only algorithm.adv_estimator={able} has a critic"
 
 
 def _evaluation(cfg: Config) -> Problems:

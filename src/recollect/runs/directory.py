@@ -21,6 +21,7 @@ from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
 from recollect.files.reading import lines, parse_json, read_json
 from recollect.files.yaml import read_yaml
+from recollect.registries import ESTIMATORS
 from recollect.trajectories.codec import Row, encode
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Group
@@ -69,7 +70,7 @@ class Run:
             _refuse_needed(cfg, run.path)
         elif config.is_file():
             optims = [cfg.actor_rollout_ref.actor.optim]
-            optims += [cfg.critic.optim] if cfg.algorithm.adv_estimator == "gae" else []
+            optims += [cfg.critic.optim] if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic") else []
             longer = all(o.lr_scheduler_type == "constant" and not o.lr_warmup_steps_ratio for o in optims)
             more = ("trainer.total_training_steps",) if longer else ()  # elsewhere it would bend the schedule
             other = differing(read_yaml(config, "configuration"), cfg, MAY_CHANGE + more, str(config))

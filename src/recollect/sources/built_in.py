@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from recollect.config import Config
+from recollect.registries import AGENTS, DOMAINS
 from recollect.types import BadInput, Task
 
 
 def provided(tasks: Sequence[Task], cfg: Config, say: Callable[[str], None]) -> list[Task]:
     """The tasks that their domains' agents can work on; ``say`` is told which were completed or left out."""
-    from recollect.registries import DOMAINS
-
+    by_source = AGENTS.knows(cfg.agent.agent_type, "by_source")
     given, lacking, kept = Counter[str](), dict[str, list[str]](), list[Task]()
     for task in tasks:
-        name = task.source if cfg.agent.agent_type == "domain" else cfg.agent.agent_type
+        name = task.source if by_source else cfg.agent.agent_type
         domain = DOMAINS.get(name) if name in DOMAINS else None
         problem = domain.missing(task, cfg) if domain else ""
         if problem and domain and domain.provision:

@@ -11,6 +11,7 @@ from recollect.config.aliases import AGENT_NAMES, task_seed
 from recollect.data.sections import agents_named, recut
 from recollect.data.task_rows import load_tasks, tasks_of
 from recollect.domains.families import has_lengths, made_up
+from recollect.registries import AGENTS
 from recollect.sources.built_in import provided
 from recollect.sources.limits import token_counter, within_limits
 from recollect.sources.stored_tasks import create_rl_dataset
@@ -56,8 +57,9 @@ class TaskStream:
         self.rows = within_limits(rows, cfg, True, say)
         for line in about_rows(self.rows, cfg):
             say(line)
-        if cfg.agent.agent_type == "chat" and any(task.context for task in rows):
-            say(f"the agent chat asks the question alone; data.context_key={cfg.data.context_key} is not read")
+        kind = cfg.agent.agent_type
+        if AGENTS.knows(kind, "question_alone") and any(task.context for task in rows):
+            say(f"the agent {kind} asks the question alone; data.context_key={cfg.data.context_key} is not read")
         if cfg.data.train_files and len(self.rows) < cfg.data.train_batch_size:
             raise BadInput(
                 f"data.train_files hold {len(self.rows)} tasks, fewer than data.train_batch_size="

@@ -13,6 +13,7 @@ from recollect.config.compose import from_yaml
 from recollect.domains.families import made_up
 from recollect.files.rows import expand
 from recollect.files.yaml import read_yaml
+from recollect.registries import only_read
 from recollect.trajectories.codec import Row
 from recollect.trajectories.stored_rows import STORED
 from recollect.types import BadInput, Task
@@ -42,8 +43,9 @@ def runs_of(paths: Sequence[str]) -> list[Path]:
 def tasks_of_run(run: Path, wanted: Sequence[str], read: Tasks) -> dict[str, Task]:
     """Tasks of a run by id, as far as they can be made or read again."""
     path = run / "config.yaml"
-    cfg = from_yaml(read_yaml(path, "configuration"), str(path))
-    tasks = read(cfg) if cfg.data.train_files else [made for name in wanted if (made := _made_up(cfg, name))]
+    with only_read():  # it may be a run of somebody else's
+        cfg = from_yaml(read_yaml(path, "configuration"), str(path))
+        tasks = read(cfg) if cfg.data.train_files else [made for name in wanted if (made := _made_up(cfg, name))]
     ids = set(wanted)
     return {task.id: task for task in tasks if task.id in ids}
 

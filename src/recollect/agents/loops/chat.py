@@ -9,7 +9,7 @@ from recollect.registries import agent
 from recollect.types import Task
 
 
-@agent(asks_first=True, baseline=True)
+@agent(asks_first=True, question_alone=True, baseline=True)
 async def chat(task: Task, session: Session, cfg: Config) -> str:
     """Ask the question, after the system prompt if there is one, and return what is said."""
     messages = session.fit(first_messages(task, cfg), cfg.data.max_prompt_length, cfg.data.truncation)
