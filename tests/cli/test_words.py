@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.words import asked, is_setting, plain_first
+from recollect.cli.words import ask_arguments, is_setting, plain_first
 from recollect.types import BadInput
 
 QUESTION = "What does mira hold?"
@@ -32,31 +32,31 @@ def test_what_is_a_setting(word: str, expected: bool) -> None:
 
 def test_any_order_is_the_same_question() -> None:
     for words in permutations(["tiny", QUESTION, "trainer.seed=1"]):
-        assert asked(words, False) == ("tiny", QUESTION, ["trainer.seed=1"])
+        assert ask_arguments(words, False) == ("tiny", QUESTION, ["trainer.seed=1"])
 
 
 def test_roles_need_no_checkpoint(tmp_path: Path) -> None:
     for words in permutations([QUESTION, "trainer.seed=1", "trainer.device=cpu"]):
-        checkpoint, question, settings = asked(words, True)
+        checkpoint, question, settings = ask_arguments(words, True)
         assert (checkpoint, question) == (None, QUESTION)
         assert settings == [word for word in words if word != QUESTION]
-    assert asked(["tiny", "a=1", QUESTION], True) == ("tiny", QUESTION, ["a=1"])
+    assert ask_arguments(["tiny", "a=1", QUESTION], True) == ("tiny", QUESTION, ["a=1"])
 
 
 def test_a_recipe_after_the_question() -> None:
-    assert asked(["tiny", QUESTION, "needle", "a.b=1"], False) == ("tiny", QUESTION, ["needle", "a.b=1"])
+    assert ask_arguments(["tiny", QUESTION, "needle", "a.b=1"], False) == ("tiny", QUESTION, ["needle", "a.b=1"])
     assert plain_first(["a.b=1", "tiny", "needle"]) == ["tiny", "needle", "a.b=1"]
 
 
 @pytest.mark.parametrize(("words", "said"), [(["tiny", "a.b=1"], "ask what"), ([], "ask what"), (["tiny"], "ask what")])
 def test_no_question(words: list[str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        asked(words, False)
+        ask_arguments(words, False)
 
 
 def test_a_question_without_quotes() -> None:
     with pytest.raises(BadInput, match='put the question in quotes: "What does mira hold'):
-        asked(["tiny", *QUESTION.split()], False)
+        ask_arguments(["tiny", *QUESTION.split()], False)
 
 
 def test_ask_takes_a_setting_before_the_question(tmp_path: Path) -> None:

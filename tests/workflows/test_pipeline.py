@@ -1,4 +1,4 @@
-"""The whole road in small: every stage, passed over when complete, done again when what it depends on changed."""
+"""The pipeline in small: every stage, skipped when complete, done again when what it depends on changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from recollect.rewards.trajectory_total import calculator
 from recollect.runtime.console import Console
 from recollect.types import BadInput
-from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline import run_pipeline_stages, wanted
 from recollect.workflows.pipeline.pipeline_plan import Plan, read_plan
 from recollect.workflows.pipeline.pipeline_stages import STAGES
 
@@ -42,7 +42,7 @@ def small(tmp_path: Path, model: Path, **more: Any) -> Plan:
 
 def test_all_stages_once_and_those_that_changed_again(tmp_path: Path, small_model: Path) -> None:
     plan, every = small(tmp_path, small_model), list(STAGES)
-    report = travel(plan, every, Console(True))
+    report = run_pipeline_stages(plan, every, Console(True))
     assert list(report["seconds"]) == every
     assert {d: (r["n"], set(r)) for d, r in report["domains"].items()} == dict.fromkeys(
         ("mhqa", "video"), (2, {"base", "sft", "rl", "n"})
@@ -53,10 +53,10 @@ def test_all_stages_once_and_those_that_changed_again(tmp_path: Path, small_mode
     assert "| mhqa |" in (out / "report.md").read_text()
     assert sorted(p.name for p in (out / "plots").iterdir()) == ["rl_reward.png", "sft_loss.png", "success.png"]
     marks = {p.name: p.stat().st_mtime_ns for p in (out / "stages").iterdir()}
-    assert travel(plan, every, Console(True)) == report
+    assert run_pipeline_stages(plan, every, Console(True)) == report
     assert marks == {p.name: p.stat().st_mtime_ns for p in (out / "stages").iterdir()}
     plan.rl["trainer"]["total_training_steps"] = 2
-    travel(plan, every, Console(True))
+    run_pipeline_stages(plan, every, Console(True))
     again = {p.name for p in (out / "stages").iterdir() if p.stat().st_mtime_ns != marks[p.name]}
     assert again == {"rl.json", "evaluate.json"}
     assert (out / "rl" / "checkpoints" / "step-2").is_dir()
@@ -69,21 +69,21 @@ def test_a_stage_is_done_again_when_its_output_is_gone_or_a_file_it_reads_has_ch
     weights.write_text("weights: {mhqa: {completion: 0.1, efficiency: 0.1, quality: 0.1, reasoning: 0.7}}\n")
     roomy = {"agent": {"system_prompt": "act", "max_turns": 5}, "data": {"max_response_length": 24}}
     plan, stages = small(tmp_path, small_model, weights=str(weights), settings=roomy), ["generate", "convert", "reward"]
-    low = travel(plan, stages, Console(True))["rewards"]["mhqa"]
+    low = run_pipeline_stages(plan, stages, Console(True))["rewards"]["mhqa"]
     out = tmp_path / "out"
     kept = [json.loads(line)["reward"] for line in (out / "unified" / "mhqa.jsonl").read_text().splitlines()]
     assert sum(kept) / len(kept) == pytest.approx(low, abs=1e-5)  # the plan's weights decide what is kept, too
     (out / "unified" / "mhqa.jsonl").unlink()
-    travel(plan, stages, Console(True))
+    run_pipeline_stages(plan, stages, Console(True))
     assert (out / "unified" / "mhqa.jsonl").is_file()
     weights.write_text("weights: {mhqa: {completion: 0.7, efficiency: 0.1, quality: 0.1, reasoning: 0.1}}\n")
     calculator.cache_clear()  # as in another process
-    assert travel(plan, stages, Console(True))["rewards"]["mhqa"] > low + 0.1
+    assert run_pipeline_stages(plan, stages, Console(True))["rewards"]["mhqa"] > low + 0.1
 
 
 def test_the_file_that_is_named_is_there(tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = small(tmp_path, small_model, agents={"math": {"questions": 2, "test": 2}})
-    travel(plan, ["generate"], Console())
+    run_pipeline_stages(plan, ["generate"], Console())
     shown = capsys.readouterr().out
     named = next(line for line in shown.splitlines() if "2 trajectories in " in line)
     assert Path(named.partition("2 trajectories in ")[2].partition(",")[0]).is_file()
@@ -99,7 +99,7 @@ def test_modes_and_skipped_stages() -> None:
 
 def test_a_stage_whose_input_is_missing_says_so(tmp_path: Path, small_model: Path) -> None:
     with pytest.raises(BadInput, match="the stage generate has not been run"):
-        travel(small(tmp_path, small_model), ["convert"], Console(True))
+        run_pipeline_stages(small(tmp_path, small_model), ["convert"], Console(True))
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

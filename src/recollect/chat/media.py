@@ -1,4 +1,4 @@
-"""Images, videos and sound, which no model here reads: found wherever they come in, so that none is dropped unsaid."""
+"""Find images, videos and sound, which models here cannot read, so that they are refused and never dropped silently."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def media_of(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
 
 
 def _is_medium(value: Any) -> bool:
-    """Whether the value of such a column is one, or a place of one; other texts name other things."""
+    """Whether the value of such a column is an image or the like, or a path of one."""
     if isinstance(value, str):
         return value.startswith(("data:image/", "data:video/", "data:audio/")) or value.lower().endswith(SUFFIXES)
     return value is not None and not (hasattr(value, "__len__") and len(value) == 0)

@@ -73,7 +73,7 @@ class KnownPieces:
         self._lock = Lock()
 
     def learn(self, tokens: Tokens, start: int, stop: int) -> None:
-        """Know a part of a text, without the blanks around it, which agents leave out."""
+        """Learn a part of a text, without the blanks around it, which agents strip."""
         whole = tokens.text[start:stop]
         start += len(whole) - len(whole.lstrip())
         text = whole.strip()
@@ -87,7 +87,7 @@ class KnownPieces:
             self._latest = tuple(p for p in reversed(self._known.values()) if p is not None)
 
     def find(self, text: str) -> tuple[Piece, int] | None:
-        """The piece that tells most of a text's ids, and where it stands."""
+        """The piece that gives most of a text's ids, and its place."""
         found: tuple[Piece, int] | None = None
         for piece in self._latest:
             if found is not None and piece.covered <= found[0].covered:

@@ -110,7 +110,7 @@ class Renderer:
         return rows
 
     def _harmless(self, content: str) -> str:
-        """A message's text with the tokenizer's control tokens spelt apart: a document must not end the user's turn."""
+        """A message's text with control tokens broken into plain text: a document must not end the user's turn."""
         content = content.encode("utf-8", "replace").decode()  # half characters, which no tokenizer takes
         if self._special is None or not self._special.search(content):
             return content
@@ -131,7 +131,7 @@ class Renderer:
         return self._encoder.at_least(text, enough)
 
     def learn(self, tokens: Tokens, start: int, stop: int) -> None:
-        """Know the ids of a part of a text before prompts show it (without the blanks around it)."""
+        """Learn the ids of a part of a text before prompts show it (without the blanks around it)."""
         if self._encoder is not None:
             self._encoder.pieces.learn(tokens, start, stop)
 
@@ -147,7 +147,7 @@ class Renderer:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def said(self, ids: Sequence[int]) -> str:
-        """Text of a sampled turn for a parser: with special tokens, for some mark calls, but without its stop token."""
+        """Text of a sampled turn for a parser: with special tokens, as some mark calls, but without its stop token."""
         ids = list(ids[:-1] if ids and ids[-1] in self.stop_ids else ids)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
@@ -204,7 +204,7 @@ class Renderer:
         return "\n".join(part for part in (content, written) if part)  # a template that knows no calls
 
     def _unended(self, content: str) -> str:
-        """An assistant's text with the tokens that end a turn spelt apart; it may hold other control tokens."""
+        """An assistant's text with end-of-turn tokens broken into plain text; it may hold other control tokens."""
         for token in self._enders:
             content = content.replace(token, f"{token[0]} {token[1:]}")
         return content

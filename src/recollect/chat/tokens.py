@@ -1,4 +1,4 @@
-"""The tokens of a long text: how many they are and where each stands, of which only what is asked for is made."""
+"""The tokens of a long text, computed lazily: their number, and the span of each."""
 
 from __future__ import annotations
 

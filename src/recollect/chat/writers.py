@@ -1,4 +1,4 @@
-"""The other way round: calls as the text that a parser reads, for scripted experts and tests."""
+"""Write calls as the text that a parser reads, for scripted experts and tests."""
 
 from __future__ import annotations
 

@@ -97,12 +97,12 @@ def ask(
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
-    from recollect.cli.words import asked
+    from recollect.cli.words import ask_arguments
     from recollect.runtime.console import Console
     from recollect.samplers.checkpoint_roles import named
     from recollect.workflows.eval.eval_run import answer_question
 
-    checkpoint, question, settings = asked(given, bool(role))
+    checkpoint, question, settings = ask_arguments(given, bool(role))
     print(answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet)))
 
 

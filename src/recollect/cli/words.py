@@ -23,7 +23,7 @@ def plain_first(words: Sequence[str]) -> list[str]:
     return sorted(words, key=is_setting)
 
 
-def asked(words: Sequence[str], has_roles: bool) -> tuple[str | None, str, list[str]]:
+def ask_arguments(words: Sequence[str], has_roles: bool) -> tuple[str | None, str, list[str]]:
     """(checkpoint, question, a recipe and settings) of `recollect ask`; with roles there may be no checkpoint."""
     plain = [word for word in words if not is_setting(word)]
     if len(plain) > 1 and not _is_model(plain[0]) and _is_model(plain[1]):

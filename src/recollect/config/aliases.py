@@ -1,4 +1,4 @@
-"""Keys that say the same thing are made to agree, so that the rest of the program reads one of them.
+"""Several keys may say the same thing: make them agree, so that the rest of the program reads one of them.
 
 ``resolve`` is a pure function and its result is a fixed point: a stored configuration composes to itself.
 """
@@ -65,7 +65,7 @@ def stale(given: Mapping[str, Any], now: Callable[[str], Any]) -> list[str]:
 
 
 def refuse_contradictions(given: Mapping[str, Any]) -> None:
-    """Refuse a command that says two things about one matter."""
+    """Refuse a command that gives two values for the same thing."""
     for first, second in (SAMPLES, MODEL):
         if None not in (given.get(first), given.get(second)) and given[first] != given[second]:
             raise BadInput(
@@ -170,12 +170,12 @@ def _critic(cfg: Config) -> None:
 
 
 def task_seed(cfg: Config) -> int:
-    """What the order of tasks is drawn from."""
+    """The seed of the order of tasks."""
     return cfg.trainer.seed if cfg.data.seed is None else cfg.data.seed
 
 
 def sampling_seed(cfg: Config) -> int:
-    """What sampling noise is drawn from."""
+    """The seed of the sampling noise."""
     seed = cfg.actor_rollout_ref.rollout.seed
     return cfg.trainer.seed if seed is None else seed
 

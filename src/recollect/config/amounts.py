@@ -1,4 +1,4 @@
-"""How many attempts a run may hold at once: what no memory takes is refused before anything is made."""
+"""A bound on the attempts of a run at once: numbers that no memory can hold are refused before the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def problems(cfg: Config) -> Iterator[str]:
-    """One line for each number that is beyond it."""
+    """One line for each number beyond the bound."""
     data, rollout, held_out = cfg.data, cfg.actor_rollout_ref.rollout, cfg.evaluation
     batch, n = data.train_batch_size, rollout.n
     asked = {f"data.train_batch_size={batch} × {ROLLOUT}.n={n}": batch * n}
@@ -26,5 +26,5 @@ def problems(cfg: Config) -> Iterator[str]:
 
 
 def too_many(what: str, count: int) -> str:
-    """What is said about a number of attempts that no memory takes; empty for every other."""
+    """The message about too many attempts; empty for a number within the bound."""
     return f"{what} is {count:,} at once, and no memory takes more than {MOST:,}" if count > MOST else ""

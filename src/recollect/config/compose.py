@@ -36,7 +36,7 @@ Override = str | tuple[str, Any]  # key=value as it is written on a command line
 
 
 def words(arguments: Sequence[str]) -> list[str]:
-    """A command's words without what a line break leaves behind: spaces around them, a lone or trailing backslash."""
+    """A command's words without what line breaks leave: spaces around them, a lone or trailing backslash."""
     cleaned = (text.strip().removesuffix("\\").strip() for text in arguments)
     return [text for text in cleaned if text]
 
@@ -82,7 +82,7 @@ def stored_tree(run: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration, and what is to be said about settings of other systems that were taken."""
+    """A configuration, and messages about settings of other systems."""
 
     cfg: Config
     said: list[str]
@@ -101,7 +101,7 @@ def compose(
 def composed(
     recipe: str | None, overrides: Sequence[Override], base: dict[str, Any] | None = None, where: str = "the recipe"
 ) -> Composed:
-    """The same, with what is to be said about it."""
+    """The same, with the messages."""
     settings = _parse(overrides)
     if base is None and recipe is None:
         base = _own_data(dict(settings))
@@ -211,7 +211,7 @@ def _is_earlier(tree: Any) -> bool:
 
 
 def _upgrade(tree: Any) -> None:
-    """Say in today's terms what an earlier version stored: 0 and -1 have changed their meaning in these keys."""
+    """Translate what an earlier version stored: 0 and -1 have changed their meaning in some keys."""
     for key in ("actor_rollout_ref.actor.optim", "critic.optim", "sft.optim"):
         if OmegaConf.select(tree, f"{key}.lr_warmup_steps") == 0:
             OmegaConf.update(tree, f"{key}.lr_warmup_steps", -1)
@@ -279,7 +279,7 @@ def _by_one_name(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
-    """Take back what an earlier layer said with another name for something that is now given."""
+    """Reset the other names of keys that are now given."""
     for key in stale(given, lambda name: OmegaConf.select(cfg, name)):
         OmegaConf.update(cfg, key, OmegaConf.select(_defaults(), key))
 

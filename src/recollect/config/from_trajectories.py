@@ -1,4 +1,4 @@
-"""Stored trajectories know their domain: the agent and the reward of a run that learns from them follow from it."""
+"""The agent and the reward of a run that learns from stored trajectories: they follow from the domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``agent.reward_name`` says: one reward, or a weighted sum of several, each with options.
+"""Parse ``agent.reward_name``: one reward, or a weighted sum of several, each with options.
 
 qa_f1_reward
 [qa_f1_reward*0.8,format*0.2]

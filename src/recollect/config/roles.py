@@ -29,7 +29,7 @@ class Bound:
 
 
 def bound(role: str, text: str, api: str | None = None) -> Bound:
-    """The binding that a setting says; ``endpoint`` alone means the address of fixed_model_api."""
+    """The binding in a setting; ``endpoint`` alone means the address of fixed_model_api."""
     kind, _, where = text.partition(":")
     if kind not in KINDS:
         raise BadInput(f"roles.{role}={text} is unknown; known: trainable, frozen:DIR, endpoint:URL, serve:DIR")

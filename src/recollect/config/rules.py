@@ -43,7 +43,7 @@ def _agent(cfg: Config) -> Problems:
 
 
 def _agent_name(cfg: Config) -> Problems:
-    """An agent must be one that there is, or a function; other systems' names are known too."""
+    """The agent must exist, or be a function; other systems' names are known too."""
     name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
     if name in AGENTS or ":" in name:
         return

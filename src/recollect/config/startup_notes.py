@@ -1,4 +1,4 @@
-"""What a run says at its start about settings that mean something other here than where they come from."""
+"""What a run says at its start about settings whose meaning differs from verl's, MemAgent's or AgentFly's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that come in sections of their own, which are read as they are given."""
+"""Documents that are already divided into sections, which are read as they are given."""
 
 from __future__ import annotations
 

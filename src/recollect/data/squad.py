@@ -1,7 +1,7 @@
 """Files in SQuAD's format (1.1 and 2.0) as tasks: a question about its paragraph, alone or among others.
 
-What cannot be a task (questions without an answer, answers that do not stand in their paragraph, empty paragraphs, ids
-that were there before) is left out and counted.
+Questions without an answer, answers that are not in their paragraph, empty paragraphs and repeated ids are left out and
+counted.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from recollect.config.translate.trl.training_config import PIPELINE
 from recollect.config.translate.trl.trl_reference import page
 from recollect.runtime.console import Console
 from recollect.types import BadInput
-from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline import run_pipeline_stages, wanted
 from recollect.workflows.pipeline.pipeline_plan import Plan, read_plan
 from tests.config.trl.files import RL_DEFAULTS, TRAINING_CONFIG, TRL_DEFAULTS
 
@@ -106,7 +106,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(values: dict[str, Any]
 
 def test_the_guides_folders_and_one_model_for_each_tool(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(model_name=str(small_model), tools=["reason", "bash", "load_context"], out="out")
-    travel(made, wanted("sft", [], False), Console())
+    run_pipeline_stages(made, wanted("sft", [], False), Console())
     names = lambda folder: sorted(p.name for p in Path(folder).iterdir())
     assert names("data/raw") == names("data/unified") == ["math", "mhqa", "video"]
     assert names("data/raw/mhqa") == ["traj_001.traj.json", "traj_002.traj.json", "traj_003.traj.json"]
@@ -123,7 +123,7 @@ def test_the_guides_folders_and_one_model_for_each_tool(small_model: Path, capsy
     shown = capsys.readouterr().out
     assert "no rows of the tool bash" in shown
     assert "answers from data/video_samples/toy_captions.txt" in shown
-    travel(made, wanted("sft", [], False), Console())
+    run_pipeline_stages(made, wanted("sft", [], False), Console())
     assert capsys.readouterr().out.count("complete, passed over") == 5
 
 
@@ -133,8 +133,8 @@ def test_trajectories_of_others_are_not_written_over(small_model: Path) -> None:
     theirs.write_text('{"task_id": "m", "domain": "math", "question": "1 + 1", "actions": [], "final_answer": "2"}')
     made = plan(model_name=str(small_model), out="out")
     with pytest.raises(BadInput, match=r"traj_001.traj.json is there already: --skip generate"):
-        travel(made, wanted("sft", [], False), Console(True))
-    travel(made, ["convert", "reward"], Console(True))
+        run_pipeline_stages(made, wanted("sft", [], False), Console(True))
+    run_pipeline_stages(made, ["convert", "reward"], Console(True))
     assert json.loads(Path("data/rewards/analysis.json").read_text())["scored"] == 1
     assert "final_answer" in theirs.read_text()
 
@@ -144,11 +144,11 @@ def test_held_out_files_are_measured_with_the_metrics_that_are_named(small_model
     settings = {"agent": {"max_turns": 2}, "data": {"max_response_length": 4}}
     names = {"metrics": ["accuracy", "reward", "efficiency"], "test_datasets": ["math.json"], "output_dir": "results"}
     made = plan(model_name=str(small_model), evaluation=names, out="out", settings=settings)
-    report = travel(made, ["evaluate"], Console(True))
+    report = run_pipeline_stages(made, ["evaluate"], Console(True))
     assert report["domains"]["math"]["n"] == 1
     assert report["metrics"]["math"]["base"].keys() == {"reward", "efficiency"}
     assert json.loads(Path("results/evaluation.json").read_text())["math"]["base"]["accuracy"] == 0
     Path("math.json").rename("others.json")
     names["test_datasets"] = ["others.json"]
     with pytest.raises(BadInput, match="names no domain"):
-        travel(plan(model_name=str(small_model), evaluation=names, out="out"), ["evaluate"], Console(True))
+        run_pipeline_stages(plan(model_name=str(small_model), evaluation=names, out="out"), ["evaluate"], Console(True))

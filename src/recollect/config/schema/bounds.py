@@ -1,4 +1,4 @@
-"""What one setting may be, said where its field is: ``chunk_size: int = positive(5000)``. ``problems`` checks them all.
+"""The rule of one setting, written at its field: ``chunk_size: int = positive(5000)``. ``problems`` checks them all.
 
 Rules between settings are in `config/rules.py`.
 """
@@ -16,7 +16,7 @@ Rule = Callable[[str, Any], str]  # (key, value) → what is wrong; empty: nothi
 
 
 def limited(default: Any, rule: Rule, infinite: bool = False, null: bool = False) -> Any:
-    """A field with a rule. ``infinite`` allows inf, for a limit that may be none; ``null`` tries None too."""
+    """A field with a rule. ``infinite`` allows inf, which means no limit; ``null`` checks None too."""
     about = {"rule": rule, "infinite": infinite, "null": null}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=about)
@@ -24,7 +24,7 @@ def limited(default: Any, rule: Rule, infinite: bool = False, null: bool = False
 
 
 def must(default: Any, test: Callable[[Any], bool], words: str, infinite: bool = False) -> Any:
-    """A value that passes a test; ``words`` follow `key=value` in the message."""
+    """A value that passes a test; in the message ``words`` follow `key=value`."""
     return limited(default, lambda key, value: "" if test(value) else f"{key}={value}{words}", infinite)
 
 
@@ -59,7 +59,7 @@ def below_one(default: float) -> Any:
 
 
 def address(default: str | None = None) -> Any:
-    """An address of HTTP, where one is given."""
+    """An HTTP address, or nothing."""
     words = " is no address; it starts with http:// or https://"
     return must(default, lambda value: not value or is_address(value), words)
 
@@ -70,7 +70,7 @@ def filled(default: str, hint: str) -> Any:
 
 
 def only_one(default: int = 1, or_none: bool = False) -> Any:
-    """What other systems have several of."""
+    """A number that must be 1 here, such as GPUs and machines."""
     words = "needs several GPUs, and this version trains on one device; set"
     fine = (0, 1) if or_none else (1,)
     return limited(default, lambda key, value: "" if value in fine else f"{key}={value} {words} {key}=1")
@@ -106,7 +106,7 @@ def choice(*names: str, of: Collection[str] = (), default: Any = FIRST, own: boo
 
 
 def problems(tree: Any) -> Iterator[str]:
-    """What is wrong with single settings: first numbers that are none, then values against their rules."""
+    """What is wrong with single settings: first numbers that are not finite, then values against their rules."""
     found = list(_settings(tree, ""))
     odd = [f"{key}={item} must be a finite number" for key, value, about in found for item in _not_finite(value, about)]
     yield from odd

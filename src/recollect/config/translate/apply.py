@@ -1,4 +1,4 @@
-"""Settings in the words of other systems → settings in ours, or a refusal that says why."""
+"""Translate settings of other systems into ours, or refuse them with a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recollect.types import BadInput
 
 @dataclass
 class Translated:
-    """Settings under our names, and what is to be said about those that have none."""
+    """Settings under our names, and messages about those that have none."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # taken, with the reason why they change nothing
@@ -23,13 +23,13 @@ class Translated:
     source: dict[str, str] = field(default_factory=dict)  # our key → the setting that it comes from
 
     def lines(self) -> list[str]:
-        """All that is to be said."""
+        """All messages."""
         usual = f"as it is here anyway: {', '.join(self.usual)}"
         return [*self.notes, *([usual] if self.usual else [])]
 
 
 def translate(given: Given) -> Translated:
-    """Each setting under our name for it; keys that nobody knows stay as they are."""
+    """Each setting under our name; unknown keys stay as they are."""
     made = Translated()
     for key, value in given.items():
         answer, said = answer_of(key), f"{key}={_shown(value)}"

@@ -11,7 +11,7 @@ Given = Mapping[str, Any]  # all settings of the same command or file
 
 @dataclass(frozen=True)
 class Alias:
-    """Another name for keys of ours; its value may have to be put in other words."""
+    """Another name for our keys; its value may be translated too."""
 
     to: str  # the key that is set, or the main one of several
     why: str = ""  # what else there is to say about it
@@ -23,7 +23,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing here can do it. The other systems' defaults, which ask for nothing, are taken all the same."""
+    """Not supported here. The other system's default, which asks for nothing, is accepted."""
 
     why: str
     fine: tuple[Any, ...] = ()  # further values that ask for what happens here anyway

@@ -11,7 +11,7 @@ from recollect.files.locks import lock_folder
 from recollect.files.output import refuse_unwritable
 from recollect.runtime.console import Console
 from recollect.types import BadInput
-from recollect.workflows.pipeline.pipeline import travel, wanted
+from recollect.workflows.pipeline.pipeline import run_pipeline_stages, wanted
 from recollect.workflows.pipeline.pipeline_plan import read_plan
 from recollect.workflows.pipeline.pipeline_stages import STAGES
 
@@ -29,7 +29,7 @@ def run_pipeline(
     place = Path(plan.out).expanduser()
     refuse_unwritable(place, f"out={plan.out}")
     with lock_folder(place, f"the pipeline's folder {plan.out}"):
-        report = travel(plan, names, console)
+        report = run_pipeline_stages(plan, names, console)
     shown = lambda value: "–" if value is None else f"{value:.3f}"
     rows = [[d, *(shown(r[p]) for p in ("base", "sft", "rl")), str(r["n"])] for d, r in report["domains"].items()]
     if "evaluate" in report["seconds"]:

@@ -23,7 +23,7 @@ GENERATED = "traj_"  # how the files of generated trajectories begin
 
 def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     """Write the trajectories of a domain, one in each line of a file or a file for each; returns how many."""
-    asked, n, most = _asked(plan, domain)
+    asked, n, most = _tasks_and_counts(plan, domain)
     cfg = plan.config({})
     heat = cfg.actor_rollout_ref.rollout.temperature if n > 1 else 0.0
     raw = out.with_name(f"{out.stem}.attempts.jsonl")
@@ -46,7 +46,7 @@ def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     return len(rows)
 
 
-def _asked(plan: Plan, domain: str) -> tuple[RolloutTasks, int, int | None]:
+def _tasks_and_counts(plan: Plan, domain: str) -> tuple[RolloutTasks, int, int | None]:
     """(the tasks of a domain, attempts at each, trajectories in all if that is given)."""
     row = plan.agents[domain]
     if isinstance(row.questions, str):

@@ -32,7 +32,7 @@ def wanted(mode: str, skip: Collection[str], evaluate: bool) -> list[str]:
     return [s for s in STAGES if s not in left_out and (evaluate or s != "evaluate")]
 
 
-def travel(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
+def run_pipeline_stages(plan: Plan, names: Collection[str], console: Console) -> dict[str, Any]:
     """Run the stages that are not complete and write the report."""
     place = Place.of(plan)
     refuse_unwritable(place.out, f"out={plan.out}")
