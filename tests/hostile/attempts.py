@@ -16,28 +16,28 @@ from dataclasses import dataclass
 from recollect.config import Sandbox
 from recollect.sandbox import box
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Ran
+from recollect.sandbox.sandbox_session import ProgramResult
 
 METHODS = ("namespaces", "bubblewrap", "unsafe")
 LIMITS = {"timeout_s": 60.0, "memory_mb": 192, "processes": 12, "output_kb": 64, "disk_mb": 8, "file_mb": 4}
 
 
-def quiet(ran: Ran) -> bool:
+def quiet(ran: ProgramResult) -> bool:
     """The program ran, or failed by itself; nothing broke."""
     return ran.outcome in ("ok", "error", "ended", "timeout")
 
 
-def refused(ran: Ran) -> bool:
+def refused(ran: ProgramResult) -> bool:
     """The kernel said no, and the attempt did not get its word out."""
     return ran.outcome == "error" and "OPEN" not in ran.out
 
 
-def silent(ran: Ran) -> bool:
+def silent(ran: ProgramResult) -> bool:
     """Nothing that it looked for was found."""
     return "OPEN" not in ran.out + ran.value
 
 
-def limited(ran: Ran) -> bool:
+def limited(ran: ProgramResult) -> bool:
     """It was stopped, or could not have the memory."""
     return "HELD" not in ran.out
 
@@ -48,7 +48,7 @@ class Attempt:
 
     name: str
     code: str
-    holds: Callable[[Ran], bool]
+    holds: Callable[[ProgramResult], bool]
     block: bool = False  # in the session's Python state, not as a program of its own
 
 
@@ -191,7 +191,7 @@ def has(method: str) -> bool:
         return False
 
 
-async def attempt(pool: Pool, made: Attempt, host: int) -> tuple[Ran, str]:
+async def attempt(pool: Pool, made: Attempt, host: int) -> tuple[ProgramResult, str]:
     """What came of an attempt, and whether its session, or else a new one, works afterwards."""
     async with pool.session() as session:
         keeper = (await session.program("import os\nprint(os.getppid())")).out.strip()
@@ -205,7 +205,7 @@ async def attempt(pool: Pool, made: Attempt, host: int) -> tuple[Ran, str]:
     return ran, "the session ended"
 
 
-def rows(method: str, host: int) -> Iterator[tuple[Attempt, Ran, str, float]]:
+def rows(method: str, host: int) -> Iterator[tuple[Attempt, ProgramResult, str, float]]:
     """Every attempt by one method."""
     with opened(method) as pool:
         for made in ATTEMPTS:

@@ -9,7 +9,7 @@ import pytest
 
 from recollect.config import Sandbox
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Ran, SandboxSession
+from recollect.sandbox.sandbox_session import ProgramResult, SandboxSession
 
 SIZES = (
     "import hashlib, os\n"
@@ -24,10 +24,10 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-def told(pool: Pool, prepared: str, **edit: object) -> tuple[Ran, str, str]:
+def told(pool: Pool, prepared: str, **edit: object) -> tuple[ProgramResult, str, str]:
     """What an edit says of a file ``f`` that a program made, and what lies there before and after."""
 
-    async def go() -> tuple[Ran, str, str]:
+    async def go() -> tuple[ProgramResult, str, str]:
         async with pool.session() as session:
             assert (await session.program(prepared)).outcome == "ok"
             before = await session.program(SIZES)

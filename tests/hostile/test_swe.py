@@ -15,7 +15,7 @@ from recollect.config import Sandbox as SandboxConfig
 from recollect.domains.repair_changes import fixed, kept
 from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.swe import prepare, verify
-from recollect.domains.test_counts import Tally, tally
+from recollect.domains.test_counts import SuiteCounts, tally
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.types import Task
@@ -195,12 +195,12 @@ def test_spoilt_tests_are_spoilt() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Ran 3 tests in 0.1s\n\nOK\n", Tally(3, 0, 3)),
-        ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=1, skipped=2)\n", Tally(1, 2, 5)),
-        ("==== 2 failed, 1 passed, 1 skipped in 0.12s ====\n", Tally(1, 1, 4)),
-        ("1 failed, 2 passed, 3 warnings in 0.12s\n", Tally(2, 0, 3)),
+        ("Ran 3 tests in 0.1s\n\nOK\n", SuiteCounts(3, 0, 3)),
+        ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=1, skipped=2)\n", SuiteCounts(1, 2, 5)),
+        ("==== 2 failed, 1 passed, 1 skipped in 0.12s ====\n", SuiteCounts(1, 1, 4)),
+        ("1 failed, 2 passed, 3 warnings in 0.12s\n", SuiteCounts(2, 0, 3)),
         ("fine\n", None),
     ],
 )
-def test_tallies(text: str, expected: Tally | None) -> None:
+def test_tallies(text: str, expected: SuiteCounts | None) -> None:
     assert tally(text) == expected

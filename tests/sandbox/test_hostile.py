@@ -11,17 +11,17 @@ import pytest
 
 from recollect.sandbox.contents import source_root
 from recollect.sandbox.pool import Pool
-from recollect.sandbox.sandbox_session import Ran
+from recollect.sandbox.sandbox_session import ProgramResult
 from tests.sandbox.conftest import SECRET, inside, is_empty, limits
 from tests.waiting import LONG
 
 
-def run(pool: Pool, code: str, **options: object) -> Ran:
+def run(pool: Pool, code: str, **options: object) -> ProgramResult:
     return asyncio.run(pool.run(code, **options))  # type: ignore[arg-type]
 
 
-def shell(pool: Pool, command: str) -> Ran:
-    async def go() -> Ran:
+def shell(pool: Pool, command: str) -> ProgramResult:
+    async def go() -> ProgramResult:
         async with pool.session() as session:
             return await session.command(command)
 
@@ -51,7 +51,7 @@ def test_fork_bomb(pool: Pool, name: str) -> None:
 def test_fork_bomb_of_the_shell_never_grows_beyond_the_limit(pool: Pool) -> None:
     seen = []
 
-    async def go() -> Ran:
+    async def go() -> ProgramResult:
         async with pool.session() as session:
             task = asyncio.ensure_future(session.command(":(){ :|:& };:; sleep 99", timeout=1.5))
             while not task.done():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.data.questions import asked_of, questions_of
+from recollect.data.questions import questions_of, stored_questions
 from recollect.registries import DOMAINS
 from recollect.runs.directory import dump, rows_of
 from recollect.trajectories.codec import DECIMALS, decode, encode
@@ -130,7 +130,7 @@ def test_the_questions_of_a_task_come_back() -> None:
     (row,) = rows_of([Group(task, [Trajectory("t", 0, answers=["a", "b", "c"])])])
     again, _ = decode(through_a_file(row), "here")
     assert questions_of(again) == questions_of(task)
-    assert asked_of(again) == asked_of(task)
+    assert stored_questions(again) == stored_questions(task)
 
 
 @given(st.sampled_from(list(DOMAINS)), trajectories)

@@ -87,7 +87,7 @@ class Conversation:
         self.log += self.pending
         self.prompt, self.pending, self.sampled, self.inline = ids, [], [], False
 
-    def heard(self, done: Completion) -> None:
+    def add_reply(self, done: Completion) -> None:
         """Take what was generated as the end of the conversation so far."""
         self.sampled = list(done.ids)
         self.log.append(done)
@@ -174,7 +174,7 @@ class Session:
         except Exception as error:
             self._blame(error)
             raise
-        talk.heard(done)
+        talk.add_reply(done)
         self._count(len(done.ids))
         kept = array("i", ids)  # a long document's prompts hold all of it
         self.trajectory.turns.append(Turn(role, kept, done, bound.trainable, sampling.temperature, self.question))

@@ -35,7 +35,7 @@ def common_start(a: str, b: str) -> int:
     return low
 
 
-def told_by_parts(backend: Any) -> bool:
+def splits_locally(backend: Any) -> bool:
     """False where a whole text's best split is searched for: which of two equals is found hangs on all before them."""
     if type(backend.model).__name__ != "Unigram":
         return True
@@ -48,7 +48,7 @@ class Encoder:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.least = LONG if told_by_parts(backend) else sys.maxsize  # shorter texts are tokenised whole
+        self.least = LONG if splits_locally(backend) else sys.maxsize  # shorter texts are tokenised whole
         self.known: deque[Tokens] = deque(maxlen=KNOWN)  # texts that were tokenised whole
         self.pieces = KnownPieces()
 

@@ -36,7 +36,7 @@ def questions_of(task: Task) -> list[Question]:
     return [_question(row, task.source, f"{task.place}, question {i}") for i, row in enumerate(rows, 1)]
 
 
-def asked_of(task: Task) -> list[dict[str, Any]]:
+def stored_questions(task: Task) -> list[dict[str, Any]]:
     """The questions as plain objects, to be stored; one names its source where that is not the task's."""
     return [
         {"question": q.text, "answers": list(q.answers), "position": q.position}

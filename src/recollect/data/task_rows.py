@@ -26,8 +26,8 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     context = _document(row, place, cfg)
     fields = {k: v for k, v in row.items() if k not in (data.context_key, SECTIONS, "paragraph_ids")}
     source = str(row.get("data_source") or row.get("source") or "default")
-    accepted = tuple(map(sound, answers))
-    return Task(str(row.get("id", index)), sound(question), context, accepted, source, fields, place)
+    accepted = tuple(map(without_surrogates, answers))
+    return Task(str(row.get("id", index)), without_surrogates(question), context, accepted, source, fields, place)
 
 
 def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[str]]:
@@ -83,7 +83,7 @@ def _document(row: Mapping[str, Any], place: str, cfg: Config) -> Any:
         if context is not None and not isinstance(context, str | list):
             problem = f"not text but a {type(context).__name__}"
         raise BadInput(f"{place}: {problem} under data.context_key={key}; it has {', '.join(row)}")
-    return sound(context) if isinstance(context, str) else context
+    return without_surrogates(context) if isinstance(context, str) else context
 
 
 def _readable(context: Any, where: str) -> bool:
@@ -96,7 +96,7 @@ def _readable(context: Any, where: str) -> bool:
     return texts is not None and any(text.strip() for text in texts)
 
 
-def sound(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """A text without half characters (lone surrogates), which JSON can hold and no tokenizer takes."""
     try:
         text.encode()

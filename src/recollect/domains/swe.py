@@ -16,7 +16,7 @@ from recollect.domains.expert_texts import GIVE_UP
 from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
 from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.test_counts import tally
-from recollect.sandbox.sandbox_session import Ran
+from recollect.sandbox.sandbox_session import ProgramResult
 from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.tasks.names import Split, names, values
 from recollect.tools.tool import Tool
@@ -127,7 +127,7 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
     return _deserved(test, real, wrong, await _run(session, {**files, **tests}, test))
 
 
-async def _run(session: Session, files: Mapping[str, str], test: str) -> Ran:
+async def _run(session: Session, files: Mapping[str, str], test: str) -> ProgramResult:
     """Run the tests of a repository in a fresh sandbox, where neither home nor user site holds anything."""
     (await sandbox_of(session)).close()
     box = await sandbox_of(session)
@@ -135,7 +135,7 @@ async def _run(session: Session, files: Mapping[str, str], test: str) -> Ran:
     return await box.command(f"export HOME=/nonexistent PYTHONNOUSERSITE=1\n{test}")
 
 
-def _deserved(test: str, real: Ran, wrong: Ran, before: Ran) -> bool:
+def _deserved(test: str, real: ProgramResult, wrong: ProgramResult, before: ProgramResult) -> bool:
     """Whether passing means something: spoilt tests fail, and no test has gone or is skipped that was not before."""
     if wrong.outcome == "ok":
         return False

@@ -13,7 +13,7 @@ from recollect.types import BadInput
 SEARCHING = ("search", "google_search")  # tools that look in search.corpus
 
 
-def asked_by(cfg: Config) -> str:
+def embedding_setting(cfg: Config) -> str:
     """The setting that asks for an embedding model; empty where none does."""
     spec, search = AGENTS.of(cfg.agent.agent_type), cfg.search
     if spec and spec.embeds and (key := spec.embeds(cfg)):
@@ -31,7 +31,7 @@ def embedder_of(cfg: Config) -> Embedder:
 
 def check_embedding(cfg: Config) -> None:
     """Refuse a run whose embedding model is not there, naming the setting that asks for it."""
-    key = asked_by(cfg)
+    key = embedding_setting(cfg)
     if not key:
         return
     try:

@@ -7,11 +7,11 @@ from typing import Any
 
 from recollect.rewards.convention import (
     SPOKEN,
-    asked,
     convention_of,
     is_rollout_context,
     refuse_unclear_rows,
     row_answer,
+    taken_by_name,
     takes_everything,
     wants_object,
 )
@@ -30,7 +30,7 @@ def known_names(reward: Reward, task: Task, trajectory: Trajectory) -> dict[str,
         said = {"answer": trajectory.answer, "task": task, "trajectory": trajectory}
         return {**own, **task.fields, **accepted, **said}
     last = dict.fromkeys(SPOKEN, final_response(task, trajectory))
-    as_object = wants_object(asked(reward).get("trajectory"))
+    as_object = wants_object(taken_by_name(reward).get("trajectory"))
     spoken = {"task": task, "trajectory": trajectory if as_object else messages_of(task, trajectory)}
     row = {k: v for k, v in task.fields.items() if k != "final_response"}
     return {**last, "id": task.id, **own, **accepted, **row_answer(task), **row, **spoken}
@@ -83,7 +83,7 @@ def parts_of(reward: Reward) -> Iterator[Callable[..., Any]]:
 
 
 def _choose(reward: Reward, known: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {n: p for n, p in asked(reward).items() if not is_rollout_context(p)}
+    wanted = {n: p for n, p in taken_by_name(reward).items() if not is_rollout_context(p)}
     missing = [name for name, p in wanted.items() if name not in known and p.default is p.empty]
     if missing:
         raise ValueError(f"the reward wants {missing[0]}; there are {', '.join(known)}{_hint(missing[0])}")

@@ -20,7 +20,7 @@ SPOKEN = ("final_response", "prediction")  # AgentFly's names for what the agent
 TELLING = ("answer", "golden_answers", "task", "tasks", "trajectory", "trajectories", *SPOKEN)
 
 
-def asked(function: Callable[..., Any]) -> dict[str, Parameter]:
+def taken_by_name(function: Callable[..., Any]) -> dict[str, Parameter]:
     """The parameters that a reward asks for by name, without those that are bound to a value already."""
     taken = signature(function).parameters
     bound = function.keywords if isinstance(function, partial) else {}
@@ -34,14 +34,14 @@ def takes_everything(function: Callable[..., Any]) -> bool:
 
 def convention_of(function: Callable[..., Any]) -> Convention:
     """The convention that a reward follows: that of the system by whose name it asks for what the agent said."""
-    if VERL in asked(function):
+    if VERL in taken_by_name(function):
         return "verl"
-    return "agentfly" if any(name in asked(function) for name in SPOKEN) else "recollect"
+    return "agentfly" if any(name in taken_by_name(function) for name in SPOKEN) else "recollect"
 
 
 def described(function: Callable[..., Any]) -> str:
     """What the convention means for a reward, in words for the start of a run."""
-    names = asked(function)
+    names = taken_by_name(function)
     if convention_of(function) == "verl":
         return f"asks for `{VERL}`, as verl's rewards do: `ground_truth`, `data_source` and `extra_info` are the row's"
     if convention_of(function) == "agentfly":
@@ -54,7 +54,7 @@ def refuse_unclear(function: Callable[..., Any], where: str) -> None:
     """Refuse a reward that cannot be called by name, or whose parameters leave open whose `answer` it wants."""
     if isclass(function):
         raise BadInput(f"{where} is a class: name an instance of it, or a function")
-    names = asked(function)
+    names = taken_by_name(function)
     for name, parameter in names.items():
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise BadInput(f"{where}: rewards are called by name, and `{name}` is positional only: remove the `/`")
@@ -79,7 +79,7 @@ def refuse_unclear_rows(function: Callable[..., Any], tasks: Sequence[Task], whe
     """Refuse a reward whose names mean something else, or nothing, in the rows at hand."""
     if convention_of(function) != "agentfly":
         return
-    names = asked(function)
+    names = taken_by_name(function)
     said = next(name for name in SPOKEN if name in names)
     if any(said in task.fields for task in tasks):
         raise BadInput(

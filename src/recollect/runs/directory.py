@@ -15,7 +15,7 @@ import zstandard
 
 from recollect.config import Config
 from recollect.config.compose import differing, to_yaml
-from recollect.data.questions import asked_of
+from recollect.data.questions import stored_questions
 from recollect.files.locks import NAME as LOCK
 from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
@@ -230,7 +230,7 @@ def dump(value: Any, indent: int | None = None) -> str:
 def rows_of(groups: Sequence[Group]) -> Iterator[Row]:
     """The rows that a run stores of some groups."""
     for group in groups:
-        asked = asked_of(group.task) if any(t.answers for t in group.trajectories) else []
+        asked = stored_questions(group.task) if any(t.answers for t in group.trajectories) else []
         for trajectory in group.trajectories:
             yield encode(group.task, trajectory, asked)
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from recollect.config import Sandbox
 from recollect.runtime.threads import Slots, in_thread
 from recollect.sandbox.box import Box, open_box, remains
-from recollect.sandbox.sandbox_session import Ran, SandboxSession
+from recollect.sandbox.sandbox_session import ProgramResult, SandboxSession
 
 
 class Pool:
@@ -67,7 +67,7 @@ class Pool:
                 if not session.box.nested:
                     session.box.close()
 
-    async def run(self, code: str, stdin: str = "", timeout: float | None = None) -> Ran:
+    async def run(self, code: str, stdin: str = "", timeout: float | None = None) -> ProgramResult:
         """Run one Python program in a session of its own."""
         async with self.session() as session:
             return await session.program(code, stdin, timeout)

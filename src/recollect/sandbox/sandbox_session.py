@@ -22,7 +22,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramResult:
     """What a program did."""
 
     outcome: Verdict  # ok; error (it failed); a limit that it passed; or ended (it was killed or left without a word)
@@ -55,29 +55,29 @@ class SandboxSession:
         """True when nothing can run here any more."""
         return self._closed
 
-    async def python(self, code: str, timeout: float | None = None) -> Ran:
+    async def python(self, code: str, timeout: float | None = None) -> ProgramResult:
         """Run a block in the session's Python state."""
         return await self._ask({"op": "python", "code": code}, timeout)
 
     async def program(
         self, code: str, stdin: str = "", timeout: float | None = None, argv: tuple[str, ...] = ()
-    ) -> Ran:
+    ) -> ProgramResult:
         """Run a text as a Python program of its own, in the session's files."""
         return await self._ask({"op": "program", "code": code, "stdin": stdin, "argv": list(argv)}, timeout)
 
-    async def command(self, command: str, stdin: str = "", timeout: float | None = None) -> Ran:
+    async def command(self, command: str, stdin: str = "", timeout: float | None = None) -> ProgramResult:
         """Run a shell command in the session's files."""
         return await self._ask({"op": "command", "command": command, "stdin": stdin}, timeout)
 
-    async def file(self, name: str, **arguments: Any) -> Ran:
+    async def file(self, name: str, **arguments: Any) -> ProgramResult:
         """Run an operation of ``inside/files.py``."""
         return await self._ask({"op": "file", "name": name, "arguments": arguments}, None)
 
-    async def write(self, path: str, text: str, append: bool = False) -> Ran:
+    async def write(self, path: str, text: str, append: bool = False) -> ProgramResult:
         """Put a text into a file of the session."""
         return await self.file("write_file", path=path, text=text, append=append)
 
-    async def _ask(self, request: dict[str, Any], timeout: float | None) -> Ran:
+    async def _ask(self, request: dict[str, Any], timeout: float | None) -> ProgramResult:
         seconds = self._cfg.timeout_s if timeout is None else timeout
         async with self._turn:
             if self._closed:
@@ -87,11 +87,11 @@ class SandboxSession:
                     return _ran(await self._exchange({**request, "timeout": seconds}))
             except TimeoutError:
                 self.close()
-                return Ran("timeout", state_lost=True, seconds=seconds)
+                return ProgramResult("timeout", state_lost=True, seconds=seconds)
             except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
                 self.close()
                 if self._started:  # the program's doing
-                    return Ran("ended", err=f"the session broke: {error}", code=-9, state_lost=True)
+                    return ProgramResult("ended", err=f"the session broke: {error}", code=-9, state_lost=True)
                 raise SandboxError(f"the sandbox broke: {error}") from None
             except BaseException:
                 self.close()  # cancelled: what is still running is not wanted any more
@@ -133,9 +133,9 @@ async def _exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: 
     return bytes(parts)
 
 
-def _ran(answer: dict[str, Any]) -> Ran:
+def _ran(answer: dict[str, Any]) -> ProgramResult:
     if answer.get("outcome") not in VERDICTS:
         raise ValueError(str(answer.get("error", "an answer without an outcome"))[:500])
     texts = {name: wire.text(answer, name, MOST_TEXT) for name in ("outcome", "out", "err", "value", "error")}
     lost, seconds = bool(answer["state_lost"]), float(answer["seconds"])
-    return Ran(**texts, code=int(answer["code"]), state_lost=lost, seconds=seconds)  # type: ignore[arg-type]
+    return ProgramResult(**texts, code=int(answer["code"]), state_lost=lost, seconds=seconds)  # type: ignore[arg-type]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recollect.config import Sandbox
-from recollect.sandbox.sandbox_session import Ran
+from recollect.sandbox.sandbox_session import ProgramResult
 from recollect.types import ToolResult
 
 
-def observation(ran: Ran, limits: Sandbox) -> ToolResult:
+def observation(ran: ProgramResult, limits: Sandbox) -> ToolResult:
     """Output, value, error and the limit that was passed, in this order; a program's own failure is a normal result."""
     passed = {
         "timeout": f"the time limit of {limits.timeout_s:g} seconds",

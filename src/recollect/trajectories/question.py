@@ -20,7 +20,7 @@ _QUOTED = re.compile(r"(?<=[\s:(])(?:'(.{3,})'|\"(.{3,})\"|“(.{3,})”)(?=[\s.
 FIRST = 3  # steps that are looked into for quotation marks
 
 
-def elsewhere(row: Record, actions: list[Record]) -> str:
+def find_question(row: Record, actions: list[Record]) -> str:
     """The question, from wherever it is; empty if it is nowhere."""
     found = (
         *(question_in(row[name])[0] for name in AROUND if isinstance(row.get(name), dict)),

@@ -10,7 +10,7 @@ from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.formats import actions, steps, stored
 from recollect.trajectories.formats import conversations as chat
 from recollect.trajectories.lost import with_lost
-from recollect.trajectories.question import elsewhere
+from recollect.trajectories.question import find_question
 from recollect.trajectories.schema import FIELDS, Record, kind, problem
 
 RESOLVED = "html_entities"  # in the metadata: the entities of a record's texts are resolved, and not once more
@@ -53,7 +53,7 @@ def _foreign(source: Record) -> Record:
     else:
         made = with_lost(row, _read(row))
     if not made["question"].strip():
-        made["question"] = elsewhere(row, made["actions"]) or made["question"]
+        made["question"] = find_question(row, made["actions"]) or made["question"]
     return made if row is source else {**made, "metadata": {**made["metadata"], RESOLVED: "resolved"}}
 
 
