@@ -18,7 +18,7 @@ from typing import Any
 from recollect.config.compose import compose
 from recollect.eval.accuracy import wilson
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 ESTIMATORS = ["gae", "grpo", "rloo", "reinforce_plus_plus", "remax"]
 SETTINGS: dict[str, list[str]] = {  # what an estimator needs beside its name
@@ -39,7 +39,7 @@ def run(name: str, seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
         *SETTINGS.get(name, []),
         *more,
     ]
-    return Fit(compose("needle", words), Console(quiet=True)).fit()
+    return TrainRun(compose("needle", words), Console(quiet=True)).fit()
 
 
 def row(name: str, report: dict[str, Any], seconds: float) -> str:

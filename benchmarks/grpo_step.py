@@ -31,11 +31,12 @@ from recollect.models.shared_weights import see_same, twin
 from recollect.models.tiny import build_tokenizer, tiny_config
 from recollect.packing.batch import build_batch
 from recollect.tasks.needle import NeedleShape, make_task
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import PolicyTargets
+from recollect.training.learner.local_learner import LocalLearner
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import Annotations
 from recollect.training.rl.estimate import estimate
-from recollect.training.rl.update import policy_update
-from recollect.training.setup import Parts
+from recollect.training.setup import TrainedPolicy
 from recollect.types import Group, Sampling, Score, Task, Trajectory, Turn
 
 PROMPTS, SAMPLES, TARGET = 8, 8, 5.0
@@ -70,28 +71,30 @@ def reward_of(ids: Any) -> float:
 # ---- recollect ----
 
 
-def build_parts(asked: int) -> Parts:
+def build_parts(asked: int) -> TrainedPolicy:
     """Model, learner and engine as training/setup.py makes them; 0 threads: as many as it would choose."""
     model, tokenizer = make_model(register())
     threads = thread_counts(asked, sum(p.numel() for p in model.parameters()))
     dtype = pick_dtype("auto", "cpu")
     half = dtype == torch.bfloat16
-    learner = Learner(model, Optim(lr=LR, weight_decay=0.0), 100, dtype, threads=threads[1], half=half)
+    trained = TrainedModel(model, Optim(lr=LR, weight_decay=0.0), 100, dtype, threads=threads[1], half=half)
     renderer = Renderer(tokenizer)
     engine = Engine(twin(model) if half else model, renderer.decode)
     see_same(model, engine.model)
     engine.threads = threads[0]
-    parts = Parts("cpu", tokenizer, renderer, learner, engine)
+    learner = LocalLearner(Config(), trained)
+    learner.lent = True  # the engine reads the learner's own weights
+    parts = TrainedPolicy(renderer, learner, engine)
     parts.sync(0)
     return parts
 
 
-async def collect(parts: Parts, prompts: list[list[int]], new_tokens: int, step: int) -> list[Group]:
+async def collect(parts: TrainedPolicy, prompts: list[list[int]], new_tokens: int, step: int) -> list[Group]:
     """Sample and score all completions."""
 
     async def attempt(task: int, sample: int) -> Trajectory:
         key = f"{step}/{task}/{sample}"
-        done = await parts.engine.generate(prompts[task], Sampling(max_tokens=new_tokens, key=key))
+        done = await parts.sampler.generate(prompts[task], Sampling(max_tokens=new_tokens, key=key))
         turn = Turn("agent", tuple(prompts[task]), done)
         return Trajectory(str(task), sample, [turn], done.text, score=Score(reward_of(done.ids)))
 
@@ -99,14 +102,14 @@ async def collect(parts: Parts, prompts: list[list[int]], new_tokens: int, step:
     return [Group(Task(str(t), ""), list(made[t * SAMPLES : (t + 1) * SAMPLES])) for t in range(PROMPTS)]
 
 
-def our_step(parts: Parts, prompts: list[list[int]], new_tokens: int, step: int) -> tuple[float, float]:
+def our_step(parts: TrainedPolicy, prompts: list[list[int]], new_tokens: int, step: int) -> tuple[float, float]:
     """Seconds of rollout and of everything after it."""
     start = time.perf_counter()
     groups = asyncio.run(collect(parts, prompts, new_tokens, step))
     sampled = time.perf_counter()
     batch, trajectories = build_batch(groups)
     guess = estimate(Algorithm(), batch, trajectories, Annotations(), KLControl(0.0))
-    made = policy_update(Config(), parts.learner, batch, guess.advantages)
+    made = parts.learner.update(batch, PolicyTargets(guess.advantages))
     parts.sync(step + 1)
     assert batch.entries == PROMPTS * SAMPLES * new_tokens, "every sampled token is trained on"
     assert made["updates"] == 1, "one update was made"
@@ -116,7 +119,7 @@ def our_step(parts: Parts, prompts: list[list[int]], new_tokens: int, step: int)
 def ours(texts: list[str], new_tokens: int, steps: int, threads: int) -> float:
     """Median seconds of a step."""
     parts = build_parts(threads)
-    label = f"recollect, {parts.engine.threads} + {parts.learner.threads} thr"
+    label = f"recollect, {parts.sampler.threads} + {parts.learner.trained.threads} thr"
     prompts = [parts.renderer.encode(t) for t in texts]
     times = [our_step(parts, prompts, new_tokens, step) for step in range(1 + steps)][1:]
     rollout, update = (statistics.median(t[i] for t in times) for i in (0, 1))

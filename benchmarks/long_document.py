@@ -21,7 +21,7 @@ from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.eval.evaluate import evaluate
 from recollect.tasks.needle import make_task, shape_of
-from recollect.training.setup import Parts, build
+from recollect.training.setup import TrainedPolicy, build
 from recollect.types import Group, Task
 
 TARGET = 1.1
@@ -53,19 +53,19 @@ def read(collector: Collector, tasks: list[Task]) -> tuple[float, list[Group]]:
     return seconds / max(len(t.turns) for t in trajectories), groups
 
 
-def prefix_mib(parts: Parts) -> float:
+def prefix_mib(parts: TrainedPolicy) -> float:
     """Memory of the keys and values that the engine keeps for reuse."""
-    return parts.engine.scheduler.prefixes.tokens * parts.engine.backend.cache.token_bytes / MIB
+    return parts.sampler.scheduler.prefixes.tokens * parts.sampler.backend.cache.token_bytes / MIB
 
 
-def measure(cfg: Config, parts: Parts, chunks: int, args: argparse.Namespace) -> float:
+def measure(cfg: Config, parts: TrainedPolicy, chunks: int, args: argparse.Namespace) -> float:
     """Print one length's row and return its seconds per section, a mean over as many sections for each length."""
     collector = Collector(cfg, parts.roles())
     tasks = documents(cfg, chunks, args.documents)
     repeats = max(1, min(args.repeats, args.most_chunks // chunks))
     total, before = 0.0, resident()
     for _ in range(repeats):
-        parts.engine.new_weights(0)  # nothing read earlier helps
+        parts.sampler.new_weights(0)  # nothing read earlier helps
         groups: list[Group] = []
         seconds, groups = read(collector, tasks)
         total += seconds

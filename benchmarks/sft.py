@@ -40,7 +40,8 @@ from recollect.models.tiny import build_tokenizer, tiny_config
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.tasks.needle import NeedleShape, make_task
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.local_learner import LocalLearner
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.updates import Supervised
 from recollect.types import Sample
@@ -91,17 +92,19 @@ def ours(samples: list[Sample], width: int, threads: int, label: str) -> float:
     model, tokenizer = make_model(register(), width)
     cfg = compose("needle", [f"sft.steps={len(samples) // BATCH}", f"sft.batch_size={BATCH}"])
     count = thread_counts(threads, sum(p.numel() for p in model.parameters()))[1]
-    learner = Learner(model, Optim(lr=LR, weight_decay=0.0), 100, pick_dtype("auto", "cpu"), threads=count)
+    trained = TrainedModel(model, Optim(lr=LR, weight_decay=0.0), 100, pick_dtype("auto", "cpu"), threads=count)
     batches = StoredBatches(samples, BATCH, 0)
     with tempfile.TemporaryDirectory() as folder:
-        work = Supervised(cfg, Run(Path(folder)), Console(quiet=True), learner, tokenizer, batches)
+        work = Supervised(
+            cfg, Run(Path(folder)), Console(quiet=True), LocalLearner(cfg, trained), Renderer(tokenizer), batches
+        )
         speeds = []
         for b in range(batches.per_epoch):
             start = time.perf_counter()
             batch = batches[b]
             work.update(batch)
             speeds.append(sum(len(s.ids) for s in batch) / (time.perf_counter() - start))
-    return _shown(f"recollect, {str(learner.dtype).removeprefix('torch.')}, {count} thr{label}", speeds[1:])
+    return _shown(f"recollect, {str(trained.dtype).removeprefix('torch.')}, {count} thr{label}", speeds[1:])
 
 
 def _shown(label: str, speeds: list[float]) -> float:

@@ -94,7 +94,7 @@ def main() -> None:
     took: dict[str, list[float]] = {kind: [] for kind in kinds}
     for round_ in range(options.repeats + 1):
         for kind in kinds:
-            parts.engine.new_weights(round_)  # nothing cached from the round before
+            parts.sampler.new_weights(round_)  # nothing cached from the round before
             seconds = seconds_of(collector, cfg, waiting(kind, options.wait), options.chains, f"{round_}")
             if round_:  # the first round warms up
                 took[kind].append(seconds)

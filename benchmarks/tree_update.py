@@ -24,18 +24,19 @@ from recollect.config.compose import compose
 from recollect.models.device import pick_dtype
 from recollect.packing.batch import Batch, build_batch
 from recollect.sources.task_stream import TaskStream
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import PolicyTargets
+from recollect.training.learner.policy_update import policy_update
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import Annotations
 from recollect.training.rl.estimate import estimate
-from recollect.training.rl.update import policy_update
-from recollect.training.setup import Parts, build
+from recollect.training.setup import TrainedPolicy, build
 from recollect.types import Sampling
 
 TARGET = 2.0
 STILL = Optim(lr=0.0, weight_decay=0.0)  # the optimizer does its work, the weights stay where they are
 
 
-class Recorder(Learner):
+class Recorder(TrainedModel):
     """A learner that keeps the gradients of an update instead of applying them."""
 
     def step(self) -> dict[str, float]:
@@ -44,7 +45,7 @@ class Recorder(Learner):
         return {"grad_norm": float(self.gradient.norm())}
 
 
-def collect(cfg: Config, parts: Parts) -> tuple[Batch, torch.Tensor]:
+def collect(cfg: Config, parts: TrainedPolicy) -> tuple[Batch, np.ndarray]:
     """The batch and the advantages of the recipe's first step."""
     rollout = cfg.actor_rollout_ref.rollout
     sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, cfg.data.max_response_length)
@@ -59,14 +60,16 @@ def row_by_row(batch: Batch) -> Batch:
     return replace(batch, groups=np.arange(len(batch.sequences)))
 
 
-def update(learner: Learner, batch: Batch, advantages: torch.Tensor, cfg: Config) -> dict[str, float]:
+def update(learner: TrainedModel, batch: Batch, advantages: np.ndarray, cfg: Config) -> dict[str, float]:
     """One update, as the trainer makes it."""
-    return policy_update(cfg, learner, batch, advantages)
+    return policy_update(cfg, learner, batch, PolicyTargets(advantages))
 
 
-def check_gradients(parts: Parts, batches: dict[str, Batch], advantages: torch.Tensor, cfg: Config) -> float:
+def check_gradients(parts: TrainedPolicy, batches: dict[str, Batch], advantages: np.ndarray, cfg: Config) -> float:
     """The relative difference between the two gradients in float32; it must be rounding error."""
-    recorder = Recorder(parts.learner.plain(torch.float32), STILL, 1, torch.float32, threads=parts.learner.threads)
+    recorder = Recorder(
+        parts.learner.trained.plain(torch.float32), STILL, 1, torch.float32, threads=parts.learner.trained.threads
+    )
     gradients = []
     for batch in batches.values():
         update(recorder, batch, advantages, cfg)
@@ -77,7 +80,7 @@ def check_gradients(parts: Parts, batches: dict[str, Batch], advantages: torch.T
 
 
 def best_seconds(
-    learner: Learner, batches: dict[str, Batch], advantages: torch.Tensor, cfg: Config, repeats: int
+    learner: TrainedModel, batches: dict[str, Batch], advantages: np.ndarray, cfg: Config, repeats: int
 ) -> dict[str, tuple[float, int]]:
     """For each batch the best seconds of an update and the tokens it computed; the batches take turns."""
     best = {name: (float("inf"), 0) for name in batches}
@@ -107,7 +110,9 @@ def main() -> None:
     print(f"gradients agree to {check_gradients(parts, batches, advantages, cfg):.1e} (float32)", flush=True)
     for name in args.dtypes:
         dtype = pick_dtype(name, "cpu")
-        learner = Learner(parts.learner.plain(torch.float32), STILL, 1, dtype, threads=parts.learner.threads)
+        learner = TrainedModel(
+            parts.learner.trained.plain(torch.float32), STILL, 1, dtype, threads=parts.learner.trained.threads
+        )
         found = best_seconds(learner, batches, advantages, cfg, args.repeats)
         (fast, few), (slow, many) = found["trees"], found["rows"]
         verdict = "ok" if slow >= TARGET * fast else "MISSED"

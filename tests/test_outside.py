@@ -19,7 +19,7 @@ from recollect.registries import AGENTS, ESTIMATORS
 from recollect.runs.directory import Run
 from recollect.runs.trackers.chosen_trackers import make_tracker, trackers_of
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 
 OUTSIDE = """
@@ -113,7 +113,7 @@ def test_a_run_with_all_of_them(outside: str, tmp_path: Path, small_model: Path)
     cfg.algorithm.adv_estimator = f"{outside}:over_half"
     cfg.actor_rollout_ref.actor.policy_loss.loss_mode = f"{outside}:my_loss"
     cfg.trainer.logger = [f"{outside}:File", f"{outside}:each_row", f"{outside}:Lacking"]
-    Fit(cfg, Console(quiet=True)).fit()
+    TrainRun(cfg, Console(quiet=True)).fit()
     run = Run(tmp_path / "run")
     trajectories = list(run.trajectories())
     assert {turn["role"] for row in trajectories for turn in row["turns"]} == {"writer", "critic"}
@@ -177,7 +177,7 @@ def test_an_estimator_that_cannot_work_is_refused_before_the_run(
     with pytest.raises(BadInput, match=words):
         check_algorithm(cfg)
     with pytest.raises(BadInput, match=words):
-        Fit(cfg, Console(quiet=True))
+        TrainRun(cfg, Console(quiet=True))
     assert not (tmp_path / "run").exists()
 
 
@@ -221,9 +221,9 @@ def test_a_run_that_an_outside_estimator_gives_a_critic_goes_on(
     cfg = small(tmp_path, small_model)
     cfg.agent.agent_type, cfg.agent.reward_name = f"{outside}:says_nothing", f"{outside}:reward"
     cfg.algorithm.adv_estimator = f"{outside}:with_values"
-    Fit(deepcopy(cfg), Console(quiet=True)).fit()
+    TrainRun(deepcopy(cfg), Console(quiet=True)).fit()
     cfg.trainer.total_training_steps = 2
-    assert Fit(cfg, Console(quiet=True)).fit()["steps"] == 2
+    assert TrainRun(cfg, Console(quiet=True)).fit()["steps"] == 2
     assert sum("critic/values_mean" in row for row in Run(tmp_path / "run").metrics()) == 2
 
 

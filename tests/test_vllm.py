@@ -88,15 +88,15 @@ def test_the_same_answers_as_our_own_engine(vllm: tuple[str, Path]) -> None:
     import asyncio
 
     from recollect.config.compose import compose
-    from recollect.samplers.bindings import Casting
+    from recollect.samplers.bindings import RoleBinder
     from recollect.types import Message, Sampling
 
     url, model = vllm
-    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded(str(model))
+    found = RoleBinder(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded(str(model))
     endpoint = Endpoint(url)
     log = [Message("user", "Question: What does mira hold?\nMemory: mira holds 472\nAnswer:")]
     sampling = Sampling(temperature=0.0, max_tokens=12, stop_ids=found.renderer.stop_ids)
     outside = asyncio.run(endpoint.chat(log, None, sampling)).text
-    ours = asyncio.run(found.engine.generate(found.renderer.prompt(log), sampling)).text
+    ours = asyncio.run(found.sampler.generate(found.renderer.prompt(log), sampling)).text
     assert outside.strip() == ours.strip() == r"\boxed{ 472}"
     endpoint.close()

@@ -16,7 +16,7 @@ from synthetic import make_folder, write_tasks
 
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 CPU = [  # the embedded recipe in small
     "trainer.device=cpu",
@@ -38,8 +38,8 @@ def on_cpu(steps: int) -> None:
     """The same for the embedded model, whose memory is this process's."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [*CPU, f"trainer.total_training_steps={steps}", f"trainer.default_local_dir={folder}/run"]
-        work = Fit(compose("needle", settings), Console(quiet=True))
-        work.parts.sync(0)
+        work = TrainRun(compose("needle", settings), Console(quiet=True))
+        work.policy.sync(0)
         rows = [work.rl.step() for _ in range(steps)]
     show(rows, "memory/resident_mb")
     print(f"CPU, {len(rows)} steps of the recipe needle with 4 tasks, {rows[-1]['time/total']:.2f} s the last")
@@ -72,8 +72,8 @@ def main() -> None:
             f"trainer.default_local_dir={folder / 'run'}",
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),
         ]
-        work = Fit(compose(None, [*settings, "agent.agent_type=recurrent"]), Console(quiet=True))
-        work.parts.sync(0)
+        work = TrainRun(compose(None, [*settings, "agent.agent_type=recurrent"]), Console(quiet=True))
+        work.policy.sync(0)
         rows, held = [], []
         for _ in range(args.steps):
             rows.append(work.rl.step())

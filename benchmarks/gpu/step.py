@@ -23,7 +23,7 @@ from synthetic import make_folder, write_tasks
 
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 KEYS = ("time/rollout", "time/update", "rollout/tokens", "actor/logprob_drift", "memory/gpu_mb")
 TURNS = 5  # four sections and the answer
@@ -53,8 +53,8 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
             f"trainer.default_local_dir={folder / 'run'}",
             *(f"recurrent.memory.config.{key}={value}" for key, value in limits.items()),
         ]
-        work = Fit(compose(None, settings), Console(quiet=True))
-        work.parts.sync(0)
+        work = TrainRun(compose(None, settings), Console(quiet=True))
+        work.policy.sync(0)
         rows = [work.rl.step() for _ in range(args.steps)]
     for row in rows:
         print({k: round(row[k], 2) for k in KEYS if k in row}, flush=True)

@@ -22,7 +22,7 @@ from recollect.models.compiled import compile_layers
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.tree import build_tree
 from recollect.training.learner.forward import Prediction, in_pieces
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.trained_model import TrainedModel
 
 
 def plain_rows(name: str, rows: list[np.ndarray], trained: int) -> float:
@@ -39,14 +39,14 @@ def plain_rows(name: str, rows: list[np.ndarray], trained: int) -> float:
     return seconds(work, 2, 1)
 
 
-def make_learner(name: str, liger: bool = False) -> Learner:
+def make_learner(name: str, liger: bool = False) -> TrainedModel:
     """A learner as in training: compiled layers, or those of Liger."""
     model = build(name, dtype=torch.float32)
     if liger:
         from liger_kernel.transformers import apply_liger_kernel_to_qwen2
 
         apply_liger_kernel_to_qwen2(model=model, fused_linear_cross_entropy=False)
-    learner = Learner(model, Optim(), 1, torch.bfloat16, half=True)
+    learner = TrainedModel(model, Optim(), 1, torch.bfloat16, half=True)
     if not liger:
         compile_layers(learner.model, trained=True)
     return learner
@@ -96,7 +96,7 @@ def main() -> None:
     learner = make_learner(args.shape)
     count = args.branches * args.length
 
-    def step(packs: list[Packed], learner: Learner = learner) -> None:
+    def step(packs: list[Packed], learner: TrainedModel = learner) -> None:
         learner.backward(packs, lambda packed, logp, entropy: -logp.sum() / count)
 
     one, together = seconds(lambda: step(alone), 1, 1), seconds(lambda: step([tree]), 5, 2)

@@ -199,7 +199,8 @@ class Sample:
 class Policy(Protocol):
     """Generates completions for prompts of token ids."""
 
-    version: int
+    @property
+    def version(self) -> int: ...
 
     def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Awaitable[Completion]: ...
 

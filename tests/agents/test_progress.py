@@ -17,7 +17,7 @@ from recollect.chat import Renderer
 from recollect.config.compose import compose
 from recollect.runtime import console as consoles
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import Sampling, Task
 from tests.standin import Standin, collect, collector
 from tests.training.test_resume import command
@@ -119,7 +119,7 @@ def test_a_run_tells_of_sampling_and_of_every_pass(
         *("actor_rollout_ref.actor.use_kl_loss=true", "sft.data=expert", "sft.steps=1", "sft.batch_size=4"),
     ]
     args = command(tmp_path / "run", small_model, *more)
-    Fit(compose(args[1], args[2:]), Console()).fit()
+    TrainRun(compose(args[1], args[2:]), Console()).fit()
     lines = capsys.readouterr().out.splitlines()
     for title, said in (
         ("RL step 1/1: ", "sampling "),

@@ -13,7 +13,7 @@ from recollect.config import Config
 from recollect.models.load import load_tokenizer
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 MINE = """
     from recollect.types import ToolCall, ToolResult
@@ -51,7 +51,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     cfg.evaluation.lengths, cfg.evaluation.tasks = [1], [2]
     cfg.trainer.total_training_steps, cfg.trainer.threads, cfg.trainer.device = 1, 1, "cpu"
     cfg.trainer.default_local_dir = str(folder / "run")
-    Fit(cfg, Console(quiet=True)).fit()
+    TrainRun(cfg, Console(quiet=True)).fit()
     return Run(folder / "run")
 
 

@@ -17,7 +17,7 @@ from recollect.data.task_rows import load_tasks
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import TaskStream
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 
 CHUNKS = ["mira holds 2. kolu holds 7.", "savo holds 4. mira holds 5."]
@@ -223,7 +223,7 @@ def test_rows_of_both_systems_train_as_they_are(tmp_path: Path, small_model: Pat
             *(*small, *memory, "memory.budget=64", "memory.core_length=16", "memory.titles_length=16"),
         ],
     )
-    assert Fit(cfg, Console(True)).fit()["steps"] == 1
+    assert TrainRun(cfg, Console(True)).fit()["steps"] == 1
     stored = list(Run(folder).trajectories())
     assert [row["failure"] for row in stored] == [None] * 4
     assert {t["is_final"] for row in stored for t in row["turns"]} == {0, 1, 2}
@@ -239,4 +239,4 @@ def test_rows_of_both_systems_train_as_they_are(tmp_path: Path, small_model: Pat
             *(f"{key}.style=plain", f"{key}.chunk_size=32"),
         ),
     )
-    assert Fit(cfg, Console(True)).fit()["steps"] == 1
+    assert TrainRun(cfg, Console(True)).fit()["steps"] == 1

@@ -15,7 +15,7 @@ import pytest
 
 from recollect.chat.encoder import KEPT, Encoder
 from recollect.config.compose import compose
-from recollect.samplers.bindings import Casting
+from recollect.samplers.bindings import RoleBinder
 from recollect.serve import bodies, connections
 from recollect.serve.connections import affordable
 from recollect.serve.protocol import LONGEST_STOP
@@ -32,8 +32,8 @@ GOOD = {"prompt": "mira holds 472. kolu", "max_tokens": 4, "temperature": 0}
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
-    made = Running(Server(found.engine, found.renderer, "tiny", ServeLimits(connections=300)))
+    found = RoleBinder(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
+    made = Running(Server(found.sampler, found.renderer, "tiny", ServeLimits(connections=300)))
     yield made
     made.stop()
 
@@ -157,7 +157,7 @@ def test_the_same_conversation_is_kept_once(running: Running) -> None:
     kept = []
     for _ in range(3):
         assert httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=30).status_code == 200
-        kept.append(running.server.engine.scheduler.prefixes.tokens)
+        kept.append(running.server.sampler.scheduler.prefixes.tokens)
     assert kept[0] == kept[1] == kept[2] > 0
 
 

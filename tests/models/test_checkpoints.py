@@ -11,7 +11,7 @@ from recollect.config.compose import compose
 from recollect.models.checkpoints import find_checkpoint, pin_models, problem
 from recollect.models.load import load_config, load_model, load_tokenizer
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 
@@ -96,7 +96,7 @@ def test_training_starts_from_a_run_and_from_its_adapter(tmp_path: Path, small_m
     start, last = f"actor_rollout_ref.model.path={small_model}", tmp_path / "one"
     for folder, rank in (("two", 2), ("three", 0)):
         cfg = compose("needle", [*small, start, f"trainer.default_local_dir={last}", f"{LORA}={rank or 0}"])
-        assert Fit(cfg, Console(True)).fit()["steps"] == 1
+        assert TrainRun(cfg, Console(True)).fit()["steps"] == 1
         start, last = f"actor_rollout_ref.model.path={last}", tmp_path / folder
     cfg = compose("needle", [*small, start, f"trainer.default_local_dir={tmp_path / 'dry'}"])
     dry_run(cfg, Console(True))

@@ -15,10 +15,11 @@ from recollect.models.compiled import compile_layers
 from recollect.packing import micro_batch as packed
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import TreePlan
-from recollect.training import checkpoint, setup
-from recollect.training.learner import learner, recompute
-from recollect.training.learner.learner import Learner
-from recollect.training.setup import build, build_critic
+from recollect.training import checkpoint
+from recollect.training.learner import critic as critic_module
+from recollect.training.learner import from_config, recompute, trained_model
+from recollect.training.learner.trained_model import TrainedModel
+from recollect.training.setup import build
 from tests.compiling import compiling_lightly
 from tests.conftest import make_pair
 from tests.packing.test_loss_invariance import samples
@@ -29,14 +30,14 @@ from tests.training.test_critic import config, targets
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """How many graphs were compiled, by a compiler that runs them as they are; nothing is replaced as on a CPU."""
     count = compiling_lightly(monkeypatch)
-    monkeypatch.setattr(learner, "replace_modules", lambda model: None)
+    monkeypatch.setattr(trained_model, "replace_modules", lambda model: None)
     monkeypatch.setattr(packed, "able", lambda *given: False)
     torch._dynamo.reset()
     yield count
     torch._dynamo.reset()
 
 
-def gradient(work: Learner, seed: int = 3, budget: int = 150) -> tuple[Tensor, list[int]]:
+def gradient(work: TrainedModel, seed: int = 3, budget: int = 150) -> tuple[Tensor, list[int]]:
     """Of a loss over some trees in micro-batches, and these batches' sizes."""
     batch = Batch.of(samples(seed, groups=1 + seed % 3, n=1 + seed % 5))
     packs = batch.packs(range(len(batch.sequences)), budget)
@@ -58,7 +59,7 @@ def test_what_is_attended_by_segments_has_its_gradient(
     kind: str, dtype: torch.dtype, graphs: Callable[[], int]
 ) -> None:
     """Windows, caps, float32 and autocast: the operator computes the segments again, with autograd inside."""
-    plain, compiled = (Learner(make_pair(kind)[1], Optim(), 1, dtype) for _ in range(2))
+    plain, compiled = (TrainedModel(make_pair(kind)[1], Optim(), 1, dtype) for _ in range(2))
     compile_layers(compiled.model, trained=True)
     (expected, _), (found, _) = gradient(plain), gradient(compiled)
     assert graphs() > 0
@@ -72,7 +73,7 @@ def test_few_graphs_serve_batches_of_all_shapes(graphs: Callable[[], int], monke
     monkeypatch.setattr(recompute, "layers_to_recompute", lambda layers, *given: chosen["layers"])
     model = make_pair("Qwen3")[1]
     recompute.allow(model)
-    work = Learner(model, Optim(), 1, torch.bfloat16, half=True)
+    work = TrainedModel(model, Optim(), 1, torch.bfloat16, half=True)
     compile_layers(model, trained=True)
     sizes: list[int] = []
     for seed, budget, chosen["layers"] in ((0, 60, 0), (1, 150, 3), (2, 10_000, 1), (3, 60, 2), (4, 150, 0)):
@@ -93,10 +94,10 @@ def test_under_autocast_all_is_attended_in_its_type(monkeypatch: pytest.MonkeyPa
         return whole(self, layer, *given)
 
     monkeypatch.setattr(TreePlan, "attend", attend)
-    expected = gradient(Learner(make_pair("Qwen3")[1], Optim(), 1, torch.float32))[0]
+    expected = gradient(TrainedModel(make_pair("Qwen3")[1], Optim(), 1, torch.float32))[0]
     assert seen == {torch.float32}
     seen.clear()
-    found = gradient(Learner(make_pair("Qwen3")[1], Optim(), 1, torch.bfloat16))[0]
+    found = gradient(TrainedModel(make_pair("Qwen3")[1], Optim(), 1, torch.bfloat16))[0]
     assert seen == {torch.bfloat16}
     assert (found - expected).norm() <= 0.1 * expected.norm()
 
@@ -108,26 +109,27 @@ def test_a_large_critic_of_its_own_is_compiled(
     cfg = config(small_model, "actor_rollout_ref.actor.dtype=bfloat16")
     parts = build(cfg, Optim(), 10)
     batch = Batch.of(samples(1))
-    plain = build_critic(cfg, parts.learner, 10)
-    monkeypatch.setattr(setup, "worth_compiling", lambda model: True)
-    compiled = build_critic(cfg, parts.learner, 10)
+    plain = parts.learner.make_critic(10)
+    monkeypatch.setattr(critic_module, "worth_compiling", lambda model: True)
+    compiled = parts.learner.make_critic(10)
     made = [critic.update(batch, *targets(batch)) for critic in (plain, compiled)]
     assert 0 < graphs() <= 4
     assert made[0] == pytest.approx(made[1], rel=0.05)
-    a, b = compiled.batch_values(batch), plain.batch_values(batch)
+    a, b = (torch.from_numpy(critic.values(batch)) for critic in (compiled, plain))
     assert a.any()
     assert (a - b).norm() <= 0.05 * b.norm()
-    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1}, compiled)
+    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1}, compiled)
     checkpoint.load(saved, parts.learner, plain)
-    mine, theirs = (dict(c.learner.model.named_parameters()) for c in (compiled, plain))
+    mine, theirs = (dict(c.trained.model.named_parameters()) for c in (compiled, plain))
     assert all(torch.equal(mine[n], theirs[n]) for n in mine)
 
 
 def test_a_shared_critic_is_compiled_as_the_actor_is(monkeypatch: pytest.MonkeyPatch, small_model: Path) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(setup, "worth_compiling", lambda model: True)
-    monkeypatch.setattr(setup, "compile_layers", lambda model, trained: asked.append(model))
+    for maker in (from_config, critic_module):
+        monkeypatch.setattr(maker, "worth_compiling", lambda model: True)
+        monkeypatch.setattr(maker, "compile_layers", lambda model, trained: asked.append(model))
     cfg = config(small_model, "critic.model.share_actor=true")
     actor = build(cfg, Optim(), 10).learner
-    build_critic(cfg, actor, 10)
-    assert asked == [actor.model]
+    actor.make_critic(10)
+    assert asked == [actor.trained.model]

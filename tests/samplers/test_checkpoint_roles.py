@@ -13,7 +13,7 @@ from recollect.cli import app
 from recollect.eval.items import fingerprint
 from recollect.models.checkpoints import find_checkpoint
 from recollect.runtime.console import Console
-from recollect.samplers.bindings import Casting
+from recollect.samplers.bindings import RoleBinder
 from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
 from recollect.workflows.eval.eval_run import answer_question, run_evaluation
@@ -23,9 +23,7 @@ from tests.samplers.test_bindings import answers
 SETTINGS = ["evaluation.lengths=[1]", "evaluation.tasks=[3]", "data.needle.chunks=2", "trainer.device=cpu"]
 
 
-def test_a_folder_plays_one_role_and_an_address_another(
-    tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_plays_one_role_and_an_address_another(tmp_path: Path, small_model: Path) -> None:
     with running(Outside(answers)) as outside:
         who = named(None, [f"memory={small_model}", f"qa={outside.url}"], list(SETTINGS))
         run_evaluation(who, Console(quiet=True), tmp_path / "out")
@@ -34,10 +32,8 @@ def test_a_folder_plays_one_role_and_an_address_another(
         assert result["failures"] == 0
         assert len(outside.bodies) == 3
         (tmp_path / "notes.txt").write_text("mira holds 472. kolu holds 123.")
-        capsys.readouterr()
         who = named(None, [f"memory={small_model}", f"qa={outside.url}"], list(SETTINGS))
-        answer_question(who, tmp_path / "notes.txt", "What does mira hold?", Console(quiet=True))
-        assert capsys.readouterr().out.strip()
+        assert answer_question(who, tmp_path / "notes.txt", "What does mira hold?", Console(quiet=True)).strip()
         assert len(outside.bodies) == 4
 
 
@@ -69,12 +65,12 @@ def test_a_run_is_its_newest_checkpoint(tmp_path: Path, small_model: Path) -> No
     assert find_checkpoint(str(run)) == (str(run / "checkpoints" / "step-10"), run)
     cfg = named(None, ["memory=tiny", "qa=tiny"], list(SETTINGS)).cfg
     cfg.recurrent.memory.config.chunk_size = 64
-    frozen = Casting(cfg, None, "What?").frozen("qa", str(run))
+    frozen = RoleBinder(cfg, None, "What?").frozen("qa", str(run))
     assert frozen.path == str(run / "checkpoints" / "step-10")
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
     with pytest.raises(BadInput, match="a run without a checkpoint yet"):
-        Casting(cfg, None, "What?").frozen("qa", str(run))
+        RoleBinder(cfg, None, "What?").frozen("qa", str(run))
 
 
 @pytest.mark.parametrize("more", [["--role", "qa=tiny", "--role", "memory=tiny"], ["tiny", "--baseline", "rag"]])
@@ -86,11 +82,11 @@ def test_a_file_of_data_is_never_passed_over_in_silence(more: list[str]) -> None
 
 def test_a_checkpoint_plays_what_no_role_is_given(small_model: Path) -> None:
     who = named(str(small_model), ["qa=tiny"], list(SETTINGS))
-    cast = who.cast("What?")
-    assert set(cast.bindings) == {"*", "qa"}
-    assert cast.bindings["qa"].policy is not cast.bindings["*"].policy
-    assert not any(b.trainable for b in cast.bindings.values())
-    cast.close()
+    policies = who.policies("What?")
+    assert set(policies.bindings) == {"*", "qa"}
+    assert policies.bindings["qa"].policy is not policies.bindings["*"].policy
+    assert not any(b.trainable for b in policies.bindings.values())
+    policies.close()
 
 
 @pytest.mark.parametrize(
@@ -104,4 +100,4 @@ def test_a_checkpoint_plays_what_no_role_is_given(small_model: Path) -> None:
 )
 def test_what_cannot_be(given: list[str], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        named(None, given, list(SETTINGS)).cast("What?")
+        named(None, given, list(SETTINGS)).policies("What?")

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from recollect.config.compose import compose
-from recollect.samplers.bindings import Casting
+from recollect.samplers.bindings import RoleBinder
 from recollect.serve.connections import Http
 from recollect.serve.server import ServeLimits, Server
 from recollect.serve.start import listening
@@ -54,9 +54,9 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
+    found = RoleBinder(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
     made = Running(
-        Server(found.engine, found.renderer, "tiny", ServeLimits(max_tokens=2000, max_body=60_000, concurrency=16))
+        Server(found.sampler, found.renderer, "tiny", ServeLimits(max_tokens=2000, max_body=60_000, concurrency=16))
     )
     yield made
     made.stop()
@@ -136,8 +136,8 @@ def test_completions_of_ids_give_ids_and_logprobs(running: Running) -> None:
     assert choice.text == renderer.decode(choice.token_ids)
     assert len(choice.logprobs.token_logprobs) == len(choice.token_ids)
     sampling = Sampling(max_tokens=8, stop_ids=renderer.stop_ids, seed=11, key="serve/0")
-    found = Casting(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
-    again = asyncio.run(found.engine.generate(prompt, sampling))  # the engine itself says the same
+    found = RoleBinder(compose(None, ["trainer.threads=1", "trainer.device=cpu"]), None).loaded("tiny")
+    again = asyncio.run(found.sampler.generate(prompt, sampling))  # the engine itself says the same
     assert list(again.ids) == choice.token_ids
     assert all(
         math.isclose(a, b, abs_tol=1e-4) for a, b in zip(again.logprobs, choice.logprobs.token_logprobs, strict=True)
@@ -146,7 +146,7 @@ def test_completions_of_ids_give_ids_and_logprobs(running: Running) -> None:
 
 def test_requests_share_the_engines_steps(running: Running) -> None:
     """Sixteen at once take far fewer steps than one after another."""
-    stats = running.server.engine.stats
+    stats = running.server.sampler.stats
     client = running.client()
     before = stats.steps
     many: dict[str, Any] = {"max_tokens": 128, "extra_body": {"ignore_eos": True}}  # longer than it takes to ask
@@ -175,11 +175,11 @@ def test_a_client_that_leaves_is_forgotten(running: Running) -> None:
     server = running.server
     body = {"messages": [{"role": "user", "content": "Question:"}], "max_tokens": 2000, "ignore_eos": True, "n": 4}
     for stream in (False, True):
-        before = server.engine.stats.sampled_tokens
+        before = server.sampler.stats.sampled_tokens
         with pytest.raises(httpx.ReadTimeout):
             leave(f"{running.url}/v1/chat/completions", body | {"stream": stream})
-        assert until(lambda: not server.running and not server.engine.busy)
-        assert server.engine.stats.sampled_tokens - before < 4 * 2000
+        assert until(lambda: not server.running and not server.sampler.busy)
+        assert server.sampler.stats.sampled_tokens - before < 4 * 2000
 
 
 CHAT = b'{"messages": [{"role": "user", "content": "a\\ud800"}]'
@@ -243,7 +243,7 @@ def test_values_that_ask_for_nothing_are_taken(running: Running) -> None:
 
 
 def test_bodies_that_are_no_requests(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running.server.engine, "window", 1000)
+    monkeypatch.setattr(running.server.sampler, "window", 1000)
     url = f"{running.url}/v1/completions"
     assert post(url, content=b"{half").status_code == 400
     assert post(url, content=b"[1]").status_code == 400
@@ -254,7 +254,7 @@ def test_bodies_that_are_no_requests(running: Running, monkeypatch: pytest.Monke
     assert post(url, json={"prompt": "x", "logprobs": 5}).json()["error"]["param"] == "logprobs"
     assert post(url, json={"prompt": "x", "model": "gpt"}).status_code == 404
     assert get(f"{running.url}/v1/other").json()["error"]["message"]
-    long = {"prompt": [5] * (running.server.engine.window - 2), "max_tokens": 16}
+    long = {"prompt": [5] * (running.server.sampler.window - 2), "max_tokens": 16}
     assert "window" in post(url, json=long).json()["error"]["message"]
     del long["max_tokens"]  # who asks for no number gets what fits
     assert post(url, json=long).json()["usage"]["completion_tokens"] <= 2
@@ -301,7 +301,7 @@ def test_what_never_fits_is_refused(running: Running) -> None:
 
 def test_a_key_is_asked_for(running: Running) -> None:
     server = running.server
-    locked = Running(Server(server.engine, server.renderer, "tiny", key="sesame"))
+    locked = Running(Server(server.sampler, server.renderer, "tiny", key="sesame"))
     try:
         with pytest.raises(openai.AuthenticationError):
             locked.client("wrong").models.list()
@@ -324,7 +324,7 @@ def test_tool_calls_are_told_apart_from_text(running: Running, monkeypatch: pyte
         ids = (*server.renderer.encode(text), server.renderer.end_id)
         return Completion(ids, (-0.5,) * len(ids), "stop", 0, text)
 
-    monkeypatch.setattr(server.engine, "generate", generate)
+    monkeypatch.setattr(server.sampler, "generate", generate)
     for stream in (False, True):
         if stream:
             chunks = list(ask(client, tools=TOOLS, stream=True))

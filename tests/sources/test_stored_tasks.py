@@ -156,13 +156,13 @@ def test_attempts_of_other_systems_are_read_as_convert_reads_them(tmp_path: Path
 def test_raw_files_are_imitated(tmp_path: Path) -> None:
     from recollect.chat import Renderer
     from recollect.models.load import load_tokenizer
-    from recollect.training.sft.sequences import Limits, holds_conversations, read_samples
+    from recollect.training.sft.sequences import SequenceLimits, holds_conversations, read_samples
 
     renderer = Renderer(load_tokenizer("tiny"))
     for i, row in enumerate(RAW):
         path = tmp_path / f"{i}.traj.json"
         path.write_text(json.dumps(row))
         assert holds_conversations([str(path)])
-        made = read_samples([str(path)], renderer, Limits())
+        made = read_samples([str(path)], renderer, SequenceLimits())
         assert len(made.samples) == 1
         assert "&quot;" not in renderer.tokenizer.decode(made.samples[0].ids)

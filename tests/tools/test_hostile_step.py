@@ -14,7 +14,7 @@ import pytest
 from recollect.config import Config
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 MINE = """
     import time
@@ -84,7 +84,7 @@ def test_a_hostile_step_ends_in_time_and_says_what_happened(
     cfg.trainer.total_training_steps, cfg.trainer.threads, cfg.trainer.device = 1, 1, "cpu"
     cfg.trainer.val_before_train, cfg.trainer.default_local_dir = False, str(tmp_path / "run")
     start = time.monotonic()
-    Fit(cfg, Console(quiet=True)).fit()
+    TrainRun(cfg, Console(quiet=True)).fit()
     assert time.monotonic() - start < 2 * cfg.agent.timeout_s
     run = Run(tmp_path / "run")
     (row,) = [r for r in run.metrics() if "reward/mean" in r]

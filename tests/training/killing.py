@@ -14,7 +14,7 @@ import torch
 import recollect.training.train_run as fit_module
 from recollect.engine.batching import Engine
 from recollect.runs.directory import Run
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.trained_model import TrainedModel
 from tests.commands import CONTEXT, end, redirect
 
 KINDS = ("token", "validation token", "update", "sync", "rename", "row")
@@ -52,8 +52,8 @@ def _child(args: Sequence[str], log: str, kind: str, at: int) -> None:
     plain_validate = fit_module.validate
     fit_module.validate = validate
     watched(Engine, "step", lambda: "validation token" if validating[0] else "token")
-    watched(Learner, "backward", lambda: "update")
-    watched(Learner, "step", lambda: "update")
+    watched(TrainedModel, "backward", lambda: "update")
+    watched(TrainedModel, "step", lambda: "update")
     watched(os, "fsync", lambda: "sync")
     watched(os, "replace", lambda: "rename")
     watched(os, "rename", lambda: "rename")

@@ -19,9 +19,9 @@ from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.registries import AGGREGATIONS
 from recollect.training import checkpoint
-from recollect.training.learner.critic import Critic, ValueModel, explained_variance, value_loss
-from recollect.training.learner.learner import Learner
-from recollect.training.setup import build, build_critic
+from recollect.training.learner.critic import LocalCritic, ValueModel, explained_variance, value_loss
+from recollect.training.learner.trained_model import TrainedModel
+from recollect.training.setup import build
 from recollect.types import BadInput
 from tests.conftest import ARCHITECTURES, make_pair
 from tests.packing.test_loss_invariance import samples
@@ -36,9 +36,9 @@ def value_model(kind: str = "Qwen3", plain: bool = False, seed: int = 0) -> Valu
     return model
 
 
-def critic_of(model: ValueModel, cfg: CriticConfig | None = None, mini: int = 0, epochs: int = 1) -> Critic:
+def critic_of(model: ValueModel, cfg: CriticConfig | None = None, mini: int = 0, epochs: int = 1) -> LocalCritic:
     cfg = cfg or CriticConfig(optim=Optim(lr=1e-2))
-    return Critic(Learner(model, cfg.optim, 20, torch.float32, cfg.grad_clip), cfg, mini, epochs, scale=7.0)
+    return LocalCritic(TrainedModel(model, cfg.optim, 20, torch.float32, cfg.grad_clip), cfg, mini, epochs, scale=7.0)
 
 
 def targets(batch: Batch, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,11 +48,11 @@ def targets(batch: Batch, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(made[0]), torch.from_numpy(made[1])
 
 
-def gradients(critic: Critic, batch: Batch, returns: torch.Tensor, old: torch.Tensor) -> tuple[torch.Tensor, dict]:
+def gradients(critic: LocalCritic, batch: Batch, returns: torch.Tensor, old: torch.Tensor) -> tuple[torch.Tensor, dict]:
     caught: list[torch.Tensor] = []
-    model = critic.learner.model
-    critic.learner.grad_clip = 1e9
-    critic.learner.optimizer.step = lambda: caught.append(  # type: ignore[method-assign]
+    model = critic.trained.model
+    critic.trained.grad_clip = 1e9
+    critic.trained.optimizer.step = lambda: caught.append(  # type: ignore[method-assign]
         torch.cat([p.grad.flatten().clone() for p in model.parameters() if p.grad is not None])
     )
     made = critic.update(batch, returns, old)
@@ -71,7 +71,7 @@ def test_values_and_gradient_equal_rows_through_the_library(kind: str) -> None:
         hidden = plain.body(torch.from_numpy(row.ids)[None].long()).last_hidden_state[0, :-1]
         values.append(plain.value_head(hidden)[:, 0][torch.tensor(row.mask[1:])])
     expected = torch.cat(values)
-    torch.testing.assert_close(critic.batch_values(batch), expected.detach(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(critic.values(batch)), expected.detach(), atol=1e-4, rtol=1e-4)
 
     near = torch.minimum(torch.maximum(expected, old - 0.5), old + 0.5)
     loss = 0.5 * torch.maximum((expected - returns) ** 2, (near - returns) ** 2).mean()
@@ -102,7 +102,7 @@ def test_loss_and_gradient_do_not_depend_on_packing(mode: str, seed: int) -> Non
         for key in ("value_loss", "value_clip_fraction"):
             assert same[key] == pytest.approx(made[key], rel=1e-5)
     alone = critic_of(value_model(), CriticConfig(loss_agg_mode=mode))
-    alone.share_prefixes = False
+    alone.cut.share = False
     assert (whole - gradients(alone, batch, returns, old)[0]).norm() <= 1e-5 * whole.norm()
 
 
@@ -124,16 +124,16 @@ def test_explained_variance_by_hand() -> None:
 def test_values_start_at_zero_and_learn_the_returns() -> None:
     model = ValueModel(make_pair("Qwen3")[1].base_model)
     batch = Batch.of(samples(2))
-    assert not critic_of(model).batch_values(batch).any()
+    assert not critic_of(model).values(batch).any()
     returns = torch.from_numpy((batch.trajectories_E % 3).astype(np.float32))
     critic = critic_of(model, CriticConfig(optim=Optim(lr=3e-3), cliprange_value=10.0), mini=1, epochs=2)
     shares = []
     for step in range(12):
-        old = critic.batch_values(batch)
+        old = critic.values(batch)
         shares.append(critic.update(batch, returns, old, (0, step))["vf_explained_var"])
     assert shares[0] == pytest.approx(0, abs=1e-6)
     assert shares[-1] > 0.8
-    assert critic.learner.updates == 12 * 2 * 2
+    assert critic.trained.updates == 12 * 2 * 2
 
 
 def test_mini_batches_epochs_schedule_and_seed() -> None:
@@ -144,10 +144,10 @@ def test_mini_batches_epochs_schedule_and_seed() -> None:
     for seed in ((1, 0), (1, 0), (2, 0)):
         critic = critic_of(value_model(), cfg, mini=3, epochs=2)
         row = critic.update(batch, returns, old, seed)
-        assert row["updates"] == critic.learner.updates == 4
+        assert row["updates"] == critic.trained.updates == 4
         assert row["lr"] == pytest.approx(1e-2 * np.mean([1, 2, 3, 4]) / 10)
         assert row["grad_norm"] > 0
-        made.append(torch.cat([p.detach().flatten() for p in critic.learner.model.parameters()]))
+        made.append(torch.cat([p.detach().flatten() for p in critic.trained.model.parameters()]))
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
 
@@ -183,17 +183,17 @@ def policy_loss(packed: Packed, logp: torch.Tensor, entropy: torch.Tensor) -> to
     return -(logp * (1 + packed.entry % 3)).sum() / 100
 
 
-def one_step(actor: Learner, critic: Critic, step: int) -> dict[str, float]:
+def one_step(actor: TrainedModel, critic: LocalCritic, step: int) -> dict[str, float]:
     batch = Batch.of(samples(step))
     returns, _ = targets(batch, step)
-    old = critic.batch_values(batch)
+    old = critic.values(batch)
     actor.backward(batch.packs(range(len(batch.sequences)), 10_000), policy_loss)
     actor.step()
     return critic.update(batch, returns, old, (0, step))
 
 
-def parameters(actor: Learner, critic: Critic) -> dict[str, torch.Tensor]:
-    named = [*actor.model.named_parameters(), *critic.learner.model.named_parameters(prefix="critic")]
+def parameters(actor: TrainedModel, critic: LocalCritic) -> dict[str, torch.Tensor]:
+    named = [*actor.model.named_parameters(), *critic.trained.model.named_parameters(prefix="critic")]
     return {n: p.detach().clone() for n, p in named}
 
 
@@ -201,23 +201,23 @@ def parameters(actor: Learner, critic: Critic) -> dict[str, torch.Tensor]:
 def test_saved_and_restored_to_the_bit(variant: str, tmp_path: Path, small_model: Path) -> None:
     cfg = config(small_model, *VARIANTS[variant])
 
-    def make() -> tuple[Any, Critic]:
+    def make() -> tuple[Any, LocalCritic]:
         parts = build(cfg, Optim(lr=1e-2), 10)
-        return parts, build_critic(cfg, parts.learner, 10)
+        return parts, parts.learner.make_critic(10)
 
     parts, critic = make()
-    start = parameters(parts.learner, critic)
-    one_step(parts.learner, critic, 0)
-    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1}, critic)
-    at_save = parameters(parts.learner, critic)
+    start = parameters(parts.learner.trained, critic)
+    one_step(parts.learner.trained, critic, 0)
+    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1}, critic)
+    at_save = parameters(parts.learner.trained, critic)
     assert not torch.equal(at_save["critic.value_head.weight"], start["critic.value_head.weight"])
     again, restored = make()
     assert checkpoint.load(saved, again.learner, restored) == {"step": 1}
-    found = parameters(again.learner, restored)
+    found = parameters(again.learner.trained, restored)
     assert all(torch.equal(v, found[k]) for k, v in at_save.items())
-    made = [one_step(p.learner, c, 1) for p, c in ((parts, critic), (again, restored))]
+    made = [one_step(p.learner.trained, c, 1) for p, c in ((parts, critic), (again, restored))]
     assert made[0] == made[1]
-    one, two = parameters(parts.learner, critic), parameters(again.learner, restored)
+    one, two = parameters(parts.learner.trained, critic), parameters(again.learner.trained, restored)
     assert all(torch.equal(v, two[k]) for k, v in one.items())
     assert any(not torch.equal(v, at_save[k]) for k, v in one.items() if ".body." in k)
 
@@ -225,11 +225,11 @@ def test_saved_and_restored_to_the_bit(variant: str, tmp_path: Path, small_model
 def test_the_folder_of_a_critic_is_a_model_and_a_head(tmp_path: Path, small_model: Path) -> None:
     cfg = config(small_model)
     parts = build(cfg, Optim(lr=1e-2), 10)
-    critic = build_critic(cfg, parts.learner, 10)
-    one_step(parts.learner, critic, 0)
-    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1}, critic) / "critic"
+    critic = parts.learner.make_critic(10)
+    one_step(parts.learner.trained, critic, 0)
+    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1}, critic) / "critic"
     body = AutoModel.from_pretrained(saved, dtype=torch.float32)
-    mine = dict(critic.learner.model.body.named_parameters())
+    mine = dict(critic.trained.model.body.named_parameters())
     assert all(torch.equal(p, mine[n]) for n, p in body.named_parameters())
     assert {k: tuple(v.shape) for k, v in load_file(saved / "value_head.safetensors").items()} == {
         "weight": (1, 32),
@@ -240,18 +240,18 @@ def test_the_folder_of_a_critic_is_a_model_and_a_head(tmp_path: Path, small_mode
 def test_a_shared_body_learns_from_both_and_keeps_the_optimizers_apart(small_model: Path) -> None:
     cfg = config(small_model, "critic.model.share_actor=true")
     parts = build(cfg, Optim(lr=1e-2), 10)
-    critic = build_critic(cfg, parts.learner, 10)
+    critic = parts.learner.make_critic(10)
     with torch.no_grad():
-        critic.learner.model.value_head.weight.fill_(0.1)
-    weight = parts.learner.model.model.layers[0].mlp.up_proj.weight
-    assert any(p is weight for p in critic.learner.model.parameters())
+        critic.trained.model.value_head.weight.fill_(0.1)
+    weight = parts.learner.trained.model.model.layers[0].mlp.up_proj.weight
+    assert any(p is weight for p in critic.trained.model.parameters())
     batch = Batch.of(samples(0))
     returns, old = targets(batch)
     before = weight.detach().clone()
     critic.update(batch, returns, old)
     assert not torch.equal(weight, before)
-    assert not parts.learner.state()["optimizer"]["0"]["state"]
-    assert all(p.grad is None for p in parts.learner.model.parameters())
+    assert not parts.learner.trained.state()["optimizer"]["0"]["state"]
+    assert all(p.grad is None for p in parts.learner.trained.model.parameters())
     before = weight.detach().clone()
     critic.update(batch, returns, old, head_only=True)
     assert torch.equal(weight, before)
@@ -261,26 +261,16 @@ def test_a_critic_of_its_own_starts_from_the_actors_model(small_model: Path) -> 
     for path in (small_model, "scratch_small"):
         cfg = config(path)
         parts = build(cfg, Optim(lr=1e-2), 10)
-        body = build_critic(cfg, parts.learner, 10).learner.model.body
-        theirs = dict(parts.learner.model.base_model.named_parameters())
+        body = parts.learner.make_critic(10).trained.model.body
+        theirs = dict(parts.learner.trained.model.base_model.named_parameters())
         assert all(torch.equal(p, theirs[n]) and p is not theirs[n] for n, p in body.named_parameters())
-
-
-@pytest.mark.parametrize(
-    "setting", ["critic.model.path=tiny", "critic.model.lora_rank=4", "critic.fsdp_config.param_offload=true"]
-)
-def test_what_a_shared_critic_cannot_have_is_refused(small_model: Path, setting: str) -> None:
-    cfg = config(small_model, "critic.model.share_actor=true", setting)
-    parts = build(cfg, Optim(), 10)
-    with pytest.raises(BadInput, match="share_actor"):
-        build_critic(cfg, parts.learner, 10)
 
 
 def test_a_critic_that_cannot_read_the_actors_tokens_is_refused(tmp_path: Path, small_model: Path) -> None:
     make_pair("Qwen3")[1].save_pretrained(tmp_path)
     cfg = config(small_model, f"critic.model.path={tmp_path}")
     with pytest.raises(BadInput, match="96 tokens and the actor 592"):
-        build_critic(cfg, build(cfg, Optim(), 10).learner, 10)
+        build(cfg, Optim(), 10).learner.make_critic(10)
 
 
 def test_a_critic_with_an_adapter_trains_adapter_and_head_alone() -> None:
@@ -292,7 +282,7 @@ def test_a_critic_with_an_adapter_trains_adapter_and_head_alone() -> None:
     assert names == {n for n, _ in model.named_parameters() if "lora_" in n or "value_head" in n}
     batch = Batch.of(samples(1))
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    critic = Critic(Learner(model, Optim(lr=1e-2), 5, torch.float32), CriticConfig())
+    critic = LocalCritic(TrainedModel(model, Optim(lr=1e-2), 5, torch.float32), CriticConfig())
     critic.update(batch, *targets(batch))
     changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert changed == names

@@ -21,8 +21,9 @@ from recollect.models.load import load_model
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
 from recollect.training import checkpoint
+from recollect.training.learner.weight_files import OPTIMIZER
 from recollect.training.sft.sft_run import supervise
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from tests import commands
 from tests.training.test_resume import command, rows
@@ -65,7 +66,7 @@ STEPS = ("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.max_c
 
 def trained(out: Path, model: Path) -> dict[str, torch.Tensor]:
     args = command(out, model, *STEPS)
-    Fit(compose(args[1], args[2:]), Console(quiet=True)).fit()
+    TrainRun(compose(args[1], args[2:]), Console(quiet=True)).fit()
     return last_weights(out)
 
 
@@ -107,8 +108,8 @@ def changed(**values: object) -> Callable[[Path], None]:
     "damage",
     [
         lambda folder: flip(folder / "model.safetensors"),
-        lambda folder: flip(folder / checkpoint.OPTIMIZER),
-        lambda folder: (folder / checkpoint.OPTIMIZER).unlink(),
+        lambda folder: flip(folder / OPTIMIZER),
+        lambda folder: (folder / OPTIMIZER).unlink(),
         state_of("{}"),
         state_of("[]"),
         state_of('{"step": 3}'),
@@ -143,7 +144,7 @@ def damaged_copy(run: Path, name: str = "damaged") -> Path:
     "damage",
     [
         lambda folder: flip(folder / "model.safetensors"),
-        lambda folder: flip(folder / checkpoint.OPTIMIZER),
+        lambda folder: flip(folder / OPTIMIZER),
         lambda folder: (folder / "model.safetensors").unlink(),
         lambda folder: (folder / "tokenizer.json").unlink(),
         state_of("{}"),

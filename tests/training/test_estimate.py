@@ -75,7 +75,7 @@ def test_a_divergence_is_taken_off_every_token_and_steers_its_weight() -> None:
     cfg = Algorithm("reinforce_plus_plus", use_kl_in_reward=True, kl_penalty="kl")
     old, reference = torch.full((6,), -1.0), torch.tensor([-1.5, -1.0, -2.0, -1.0, -1.0, -1.0])
     control = KLControl(0.5, "adaptive", target=0.1, horizon=100)
-    guess = estimate(cfg, batch, made, Annotations(old, reference), control)
+    guess = estimate(cfg, batch, made, Annotations(old.numpy(), reference.numpy()), control)
     raw = torch.tensor([0.75, 1.0, -0.5, 0.0, 0.0, 0.0], dtype=torch.float64)  # returns to go, less 0.5 × divergence
     assert guess.returns.tolist() == pytest.approx(raw.tolist())
     white = (raw - raw.mean()) * torch.rsqrt(raw.var() + 1e-8)

@@ -26,8 +26,8 @@ def trained(folder: Path, path: str, *more: str) -> Path:
     cfg = config(path, *more)
     parts = build(cfg, Optim(lr=1e-2), 10)
     for step in (1, 2):
-        updated(parts.learner)
-        checkpoint.save(folder / "checkpoints", f"step-{step}", parts.learner, parts.tokenizer, {"step": step})
+        updated(parts.learner.trained)
+        checkpoint.save(folder / "checkpoints", f"step-{step}", parts.learner, parts.renderer, {"step": step})
     return folder
 
 

@@ -13,7 +13,7 @@ from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner import forward
 from recollect.training.learner.forward import check_head, logprobs_and_entropy, predict, statistics
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.types import BadInput
 from tests.conftest import ARCHITECTURES, SHAPE, make_pair
 from tests.packing.test_loss_invariance import samples
@@ -102,8 +102,8 @@ def test_the_learner_measures_the_divergence_that_it_trains_on() -> None:
     ours, other = make_pair("Qwen3", 1)[1], make_pair("Qwen3", 2)[1]
     batch = Batch.of(samples(4))
     packs = batch.packs(range(len(batch.sequences)), 10_000)
-    learner = Learner(ours, Optim(), 1, torch.float32)
-    reference = Learner(other, Optim(), 1, torch.float32, frozen=True)
+    learner = TrainedModel(ours, Optim(), 1, torch.float32)
+    reference = TrainedModel(other, Optim(), 1, torch.float32, frozen=True)
     measured = learner.divergence(packs, batch.entries, reference, 0.7)
     trained = torch.zeros(batch.entries)
 
@@ -143,6 +143,6 @@ def test_recomputed_activations_give_the_same_gradient(kind: str) -> None:
         model = make_pair(kind)[1]
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        Learner(model, Optim(), 1, torch.float32).backward(packs, lambda packed, logp, entropy: logp.sum())
+        TrainedModel(model, Optim(), 1, torch.float32).backward(packs, lambda packed, logp, entropy: logp.sum())
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()

@@ -13,8 +13,8 @@ from recollect.config import Offload, Optim, RefOffload
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner.host_offload import park, park_optimizer, wake, wake_optimizer
-from recollect.training.learner.learner import Learner, reference_of
 from recollect.training.learner.token_budget import Budget, run_with_budget
+from recollect.training.learner.trained_model import TrainedModel, reference_of
 from tests.conftest import make_pair
 from tests.packing.test_loss_invariance import samples
 
@@ -36,11 +36,11 @@ def _repeatable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def where(learner: Learner) -> set[str]:
+def where(learner: TrainedModel) -> set[str]:
     return {p.device.type for p in learner.model.parameters()}
 
 
-def moments(learner: Learner) -> set[str]:
+def moments(learner: TrainedModel) -> set[str]:
     states = (s for part in learner.optimizer.parts for s in part.state.values())
     return {v.device.type for s in states for v in s.values() if torch.is_tensor(v) and v.ndim}
 
@@ -51,7 +51,7 @@ def test_offloaded_updates_equal_those_that_stay(device: str, name: str) -> None
     batch = Batch.of(samples(1))
     packs = batch.packs(range(len(batch.sequences)), 200)
     learners = [
-        Learner(make_pair("Qwen3")[1].to(device), Optim(name=name, lr=1e-2), 5, torch.float32, offload=offload)
+        TrainedModel(make_pair("Qwen3")[1].to(device), Optim(name=name, lr=1e-2), 5, torch.float32, offload=offload)
         for offload in (None, BOTH)
     ]
     stay, move = learners
@@ -77,7 +77,7 @@ def test_offloaded_updates_equal_those_that_stay(device: str, name: str) -> None
 def test_the_outermost_use_keeps_the_weights_awake(device: str) -> None:
     batch = Batch.of(samples(1))
     packs = batch.packs(range(len(batch.sequences)), 200)
-    learner = Learner(make_pair("Qwen3")[1].to(device), Optim(), 5, torch.float32, offload=BOTH)
+    learner = TrainedModel(make_pair("Qwen3")[1].to(device), Optim(), 5, torch.float32, offload=BOTH)
     with learner.awake():
         learner.logprobs(packs, batch.entries)
         assert where(learner) == {device}
@@ -91,7 +91,7 @@ def test_the_outermost_use_keeps_the_weights_awake(device: str) -> None:
 def test_state_is_restored_into_a_parked_learner(device: str) -> None:
     batch = Batch.of(samples(1))
     packs = batch.packs(range(len(batch.sequences)), 200)
-    make = lambda: Learner(make_pair("Qwen3")[1].to(device), Optim(lr=1e-2), 5, torch.float32, offload=BOTH)
+    make = lambda: TrainedModel(make_pair("Qwen3")[1].to(device), Optim(lr=1e-2), 5, torch.float32, offload=BOTH)
     one, two = make(), make()
     one.backward(packs, loss)
     one.step()
@@ -110,7 +110,7 @@ def test_state_is_restored_into_a_parked_learner(device: str) -> None:
 def test_a_parked_reference_is_the_policy_it_was_made_of(device: str) -> None:
     batch = Batch.of(samples(1))
     packs = batch.packs(range(len(batch.sequences)), 200)
-    learner = Learner(make_pair("Qwen3")[1].to(device), Optim(lr=1e-2), 5, torch.float32, offload=BOTH)
+    learner = TrainedModel(make_pair("Qwen3")[1].to(device), Optim(lr=1e-2), 5, torch.float32, offload=BOTH)
     before = learner.logprobs(packs, batch.entries)
     reference = reference_of(learner, RefOffload(param_offload=True))
     learner.backward(packs, loss)
@@ -130,7 +130,7 @@ def test_parking_moves_data_and_keeps_ties_and_values(device: str) -> None:
     module = torch.nn.ModuleList([tied, torch.nn.Linear(4, 4, device=device)])
     module[1].weight = tied.weight
     module[1](tied(torch.ones(1, 4, device=device))).sum().backward()
-    optimizer = Learner(module, Optim(), 1, torch.float32).optimizer
+    optimizer = TrainedModel(module, Optim(), 1, torch.float32).optimizer
     optimizer.step()
     kept = [(p.detach().cpu().clone(), p.grad.cpu().clone()) for p in module.parameters()]
     home = tied.weight.device
@@ -179,7 +179,7 @@ def test_a_shrinking_budget_starts_again_and_is_remembered() -> None:
 def test_partial_gradients_of_a_failed_try_do_not_count() -> None:
     batch = Batch.of(samples(1))
     rows = range(len(batch.sequences))
-    learner = Learner(make_pair("Qwen3")[1], Optim(), 1, torch.float32)
+    learner = TrainedModel(make_pair("Qwen3")[1], Optim(), 1, torch.float32)
     budget = Budget(400, floor=50)
 
     def work(packs: list[Packed]) -> float:
@@ -192,7 +192,7 @@ def test_partial_gradients_of_a_failed_try_do_not_count() -> None:
 
     found = run_with_budget(lambda tokens: batch.packs(rows, tokens), budget, work, learner.optimizer.zero_grad)
     assert budget.tokens < 400
-    other = Learner(make_pair("Qwen3")[1], Optim(), 1, torch.float32)
+    other = TrainedModel(make_pair("Qwen3")[1], Optim(), 1, torch.float32)
     assert found == pytest.approx(other.backward(batch.packs(rows, 10_000), loss), rel=1e-5)
     a, b = (torch.cat([p.grad.flatten() for p in m.model.parameters()]) for m in (learner, other))
     assert (a - b).norm() <= 1e-5 * b.norm()

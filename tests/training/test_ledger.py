@@ -8,7 +8,7 @@ import numpy as np
 
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.trajectories.stored_rows import read_trajectories
 
 
@@ -22,7 +22,7 @@ def test_the_recipe_trains_and_stores_what_the_memory_did(tmp_path: Path, small_
             *("evaluation.tasks=[2]", "trainer.device=cpu", "data.max_response_length=12"),
         ],
     )
-    report = Fit(cfg, Console(True)).fit()
+    report = TrainRun(cfg, Console(True)).fit()
     assert report["steps"] == 2
     assert report["fidelity"] == 1.0
     rows = [r for p in sorted((tmp_path / "run" / "trajectories").glob("step-*")) for r in read_trajectories(p)]

@@ -21,7 +21,7 @@ from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.training import checkpoint
 from recollect.training.learner.forward import check_head, logprobs_and_entropy
-from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.learner.trained_model import TrainedModel, reference_of
 from recollect.training.setup import build
 from recollect.types import BadInput
 from tests import commands
@@ -42,8 +42,8 @@ def adapted(kind: str = "Qwen3", dropout: float = 0.0, targets: list[str] | None
     return model.eval()
 
 
-def learner_of(model: Any, lr: float = 1e-2) -> Learner:
-    return Learner(model, Optim(lr=lr), 10, torch.float32, seed=3)
+def learner_of(model: Any, lr: float = 1e-2) -> TrainedModel:
+    return TrainedModel(model, Optim(lr=lr), 10, torch.float32, seed=3)
 
 
 def batch_and_packs() -> tuple[Batch, list[Packed]]:
@@ -55,7 +55,7 @@ def negative_logprob(packed: Packed, logp: torch.Tensor, entropy: torch.Tensor) 
     return -(logp * (1 + packed.entry % 3)).sum() / 100
 
 
-def updated(learner: Learner) -> dict[str, torch.Tensor]:
+def updated(learner: TrainedModel) -> dict[str, torch.Tensor]:
     learner.backward(batch_and_packs()[1], negative_logprob)
     learner.step()
     return {n: p.detach().clone() for n, p in learner.model.named_parameters()}
@@ -190,17 +190,17 @@ def config(path: str, *more: str) -> Config:
 
 def test_a_sampler_of_another_type_gets_merged_weights(small_model: Path) -> None:
     parts = build(config(str(small_model), "actor_rollout_ref.rollout.dtype=bfloat16"), Optim(lr=1e-2), 10)
-    base = {n: p.clone() for n, p in parts.learner.model.named_parameters() if "lora_" not in n}
-    updated(parts.learner)
-    updated(parts.learner)
+    base = {n: p.clone() for n, p in parts.learner.trained.model.named_parameters() if "lora_" not in n}
+    updated(parts.learner.trained)
+    updated(parts.learner.trained)
     parts.sync(1)
-    assert not any("lora" in n for n, _ in parts.engine.model.named_parameters())
-    expected = plain_copy(parts.learner.model, torch.bfloat16)
-    for (n, a), (_, b) in zip(parts.engine.model.named_parameters(), expected.named_parameters(), strict=True):
+    assert not any("lora" in n for n, _ in parts.sampler.model.named_parameters())
+    expected = plain_copy(parts.learner.trained.model, torch.bfloat16)
+    for (n, a), (_, b) in zip(parts.sampler.model.named_parameters(), expected.named_parameters(), strict=True):
         assert torch.equal(a, b), n
-    mine = dict(parts.learner.model.named_parameters())
+    mine = dict(parts.learner.trained.model.named_parameters())
     assert all(torch.equal(p, mine[n]) for n, p in base.items())
-    moved = parts.engine.model.get_submodule("model.layers.0.mlp.up_proj").weight
+    moved = parts.sampler.model.get_submodule("model.layers.0.mlp.up_proj").weight
     assert not torch.equal(moved, base["model.layers.0.mlp.up_proj.base_layer.weight"].bfloat16())
 
 
@@ -208,22 +208,22 @@ def test_in_bfloat16_the_base_takes_half_the_memory_and_the_adapter_stays_exact(
     kinds = [f"actor_rollout_ref.{part}.dtype=bfloat16" for part in ("actor", "rollout")]
     parts = build(config(str(small_model), *kinds), Optim(lr=1e-2), 10)
     exact = build(config(str(small_model)), Optim(lr=1e-2), 10)
-    for name, p in parts.learner.model.named_parameters():
+    for name, p in parts.learner.trained.model.named_parameters():
         assert p.dtype == (torch.float32 if "lora_" in name else torch.bfloat16), name
     gradients = []
-    for learner in (parts.learner, exact.learner):
+    for learner in (parts.learner.trained, exact.learner.trained):
         learner.backward(batch_and_packs()[1], negative_logprob)
         trained = [p.grad.flatten() for n, p in learner.model.named_parameters() if "lora_B" in n]
         gradients.append(torch.cat(trained))
     assert gradients[0].dtype == torch.float32
     assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
-    base = {n: p.clone() for n, p in parts.learner.model.named_parameters() if "lora_" not in n}
-    updated(parts.learner)
-    mine = dict(parts.learner.model.named_parameters())
+    base = {n: p.clone() for n, p in parts.learner.trained.model.named_parameters() if "lora_" not in n}
+    updated(parts.learner.trained)
+    mine = dict(parts.learner.trained.model.named_parameters())
     assert all(torch.equal(p, mine[n]) for n, p in base.items())
     parts.sync(1)
-    expected = plain_copy(parts.learner.model, torch.bfloat16)
-    for (n, a), (_, b) in zip(parts.engine.model.named_parameters(), expected.named_parameters(), strict=True):
+    expected = plain_copy(parts.learner.trained.model, torch.bfloat16)
+    for (n, a), (_, b) in zip(parts.sampler.model.named_parameters(), expected.named_parameters(), strict=True):
         assert torch.equal(a, b), n
 
 
@@ -233,18 +233,18 @@ def test_checkpoints_hold_the_adapter_resume_exactly_and_load_in_peft(tmp_path: 
 
     make = lambda: build(config(str(small_model)), Optim(lr=1e-2, lr_warmup_steps=5), 10)
     parts = make()
-    assert parts.engine.model is parts.learner.model
-    updated(parts.learner)
-    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1})
+    assert parts.sampler.model is parts.learner.trained.model
+    updated(parts.learner.trained)
+    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1})
     files = {p.name for p in saved.iterdir()}
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"} <= files
     assert not {"model.safetensors", "config.json"} & files
     size = sum(t.numel() for t in load_file(saved / "adapter_model.safetensors").values())
-    assert size == sum(p.numel() for p in parts.learner.model.parameters() if p.requires_grad)
+    assert size == sum(p.numel() for p in parts.learner.trained.model.parameters() if p.requires_grad)
 
     again = make()
     assert checkpoint.load(saved, again.learner) == {"step": 1}
-    one, two = updated(parts.learner), updated(again.learner)
+    one, two = updated(parts.learner.trained), updated(again.learner.trained)
     assert all(torch.equal(one[n], two[n]) for n in one)
 
     checkpoint.load(saved, again.learner)
@@ -252,7 +252,7 @@ def test_checkpoints_hold_the_adapter_resume_exactly_and_load_in_peft(tmp_path: 
     base = AutoModelForCausalLM.from_pretrained(small_model, dtype=torch.float32)
     theirs = peft.PeftModel.from_pretrained(base, str(saved)).eval()
     mine = AutoModelForCausalLM.from_pretrained(small_model, dtype=torch.float32)
-    copy_weights(again.learner.model, mine)
+    copy_weights(again.learner.trained.model, mine)
     torch.testing.assert_close(theirs(ids).logits, mine.eval()(ids).logits, atol=1e-5, rtol=1e-5)
 
     loaded = load_model(str(saved), torch.float32)
@@ -260,21 +260,21 @@ def test_checkpoints_hold_the_adapter_resume_exactly_and_load_in_peft(tmp_path: 
     for (n, a), (_, b) in zip(loaded.named_parameters(), mine.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6, msg=n)
     assert load_config(str(saved)).hidden_size == 32
-    assert load_tokenizer(str(saved)).chat_template == parts.tokenizer.chat_template
+    assert load_tokenizer(str(saved)).chat_template == parts.renderer.tokenizer.chat_template
 
 
 def test_a_base_that_is_nowhere_else_is_stored_once(tmp_path: Path) -> None:
     parts = build(config("scratch_small"), Optim(lr=1e-2), 10)
-    updated(parts.learner)
-    first = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1})
+    updated(parts.learner.trained)
+    first = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1})
     stamp = (tmp_path / "base" / "model.safetensors").stat().st_mtime_ns
-    updated(parts.learner)
-    second = checkpoint.save(tmp_path, "step-2", parts.learner, parts.tokenizer, {"step": 2})
+    updated(parts.learner.trained)
+    second = checkpoint.save(tmp_path, "step-2", parts.learner, parts.renderer, {"step": 2})
     assert (tmp_path / "base" / "model.safetensors").stat().st_mtime_ns == stamp
     assert json.loads((first / "adapter_config.json").read_text())["base_model_name_or_path"] == str(tmp_path / "base")
     moved = tmp_path.with_name(tmp_path.name + "-moved")
     tmp_path.rename(moved)
-    expected = plain_copy(parts.learner.model, torch.float32)
+    expected = plain_copy(parts.learner.trained.model, torch.float32)
     found = load_model(str(moved / second.name), torch.float32)
     for (n, a), (_, b) in zip(found.named_parameters(), expected.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6, msg=n)
@@ -284,12 +284,12 @@ def test_a_base_that_is_nowhere_else_is_stored_once(tmp_path: Path) -> None:
 
 def test_an_adapter_of_another_shape_is_refused(tmp_path: Path, small_model: Path) -> None:
     parts = build(config(str(small_model)), Optim(), 10)
-    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.tokenizer, {"step": 1})
+    saved = checkpoint.save(tmp_path, "step-1", parts.learner, parts.renderer, {"step": 1})
     other = build(config(str(small_model), "actor_rollout_ref.model.lora_rank=2"), Optim(), 10)
-    before = copy.deepcopy(other.learner.model.state_dict())
+    before = copy.deepcopy(other.learner.trained.model.state_dict())
     with pytest.raises(ValueError, match="another"):
         checkpoint.load(saved, other.learner)
-    assert all(torch.equal(v, before[k]) for k, v in other.learner.model.state_dict().items())
+    assert all(torch.equal(v, before[k]) for k, v in other.learner.trained.model.state_dict().items())
 
 
 def test_a_folder_with_an_adapter_but_no_base_is_refused(tmp_path: Path) -> None:

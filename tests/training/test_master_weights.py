@@ -15,8 +15,8 @@ from recollect.config import Offload, Optim
 from recollect.config.compose import compose
 from recollect.models.shared_weights import is_shared, see_same, twin
 from recollect.packing.batch import Batch
-from recollect.training.learner.learner import Learner, reference_of
 from recollect.training.learner.recompute import layers_to_recompute
+from recollect.training.learner.trained_model import TrainedModel, reference_of
 from recollect.training.learner.weight_files import read_weights
 from recollect.training.setup import build
 from tests.conftest import make_pair
@@ -25,15 +25,15 @@ from tests.packing.test_loss_invariance import samples
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu])]
 
 
-def learner(device: str, half: bool, **more: Any) -> Learner:
+def learner(device: str, half: bool, **more: Any) -> TrainedModel:
     """A learner over the same small model."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     model = make_pair("Qwen3")[1].to(device)
-    return Learner(model, Optim(lr=1e-3, weight_decay=0.0), 10, torch.bfloat16, half=half, **more)
+    return TrainedModel(model, Optim(lr=1e-3, weight_decay=0.0), 10, torch.bfloat16, half=half, **more)
 
 
-def update(work: Learner, budget: int = 10_000) -> float:
+def update(work: TrainedModel, budget: int = 10_000) -> float:
     """One update on a few sequences."""
     packs = Batch.of(samples(3)).packs(range(16), budget)
     value = work.backward(packs, lambda packed, logp, entropy: -logp.sum() / 100)
@@ -41,7 +41,7 @@ def update(work: Learner, budget: int = 10_000) -> float:
     return value
 
 
-def flat(work: Learner) -> torch.Tensor:
+def flat(work: TrainedModel) -> torch.Tensor:
     """The exact weights."""
     return torch.cat([p.detach().flatten() for p in work.plain(torch.float32).parameters()])
 
@@ -138,7 +138,7 @@ def test_weights_laid_out_anew_are_seen_by_both() -> None:
 
 def test_a_second_learner_moves_the_same_masters() -> None:
     work = learner("cpu", True)
-    second = Learner(work.model, Optim(lr=1e-2), 5, torch.bfloat16, owner=work)
+    second = TrainedModel(work.model, Optim(lr=1e-2), 5, torch.bfloat16, owner=work)
     before = flat(work)
     update(second)
     assert not torch.equal(flat(work), before)
@@ -204,14 +204,14 @@ def test_a_second_learner_over_the_same_weights_leaves_them_shared(small_model: 
     kinds = [f"actor_rollout_ref.{part}.dtype=bfloat16" for part in ("actor", "rollout")]
     cfg = compose("needle", [f"actor_rollout_ref.model.path={small_model}", "trainer.device=cpu", *kinds])
     parts = build(cfg, Optim(), 10)
-    assert parts.learner.half
-    before = {n: p.clone() for n, p in parts.engine.model.named_parameters()}
-    teacher = Learner(parts.learner.model, Optim(lr=1e-2), 10, torch.bfloat16, owner=parts.learner)
+    assert parts.learner.trained.half
+    before = {n: p.clone() for n, p in parts.sampler.model.named_parameters()}
+    teacher = TrainedModel(parts.learner.trained.model, Optim(lr=1e-2), 10, torch.bfloat16, owner=parts.learner.trained)
     update(teacher)
     parts.sync(1)
-    assert is_shared(parts.learner.model, parts.engine.model)
-    mine = dict(parts.learner.model.named_parameters())
-    for name, p in parts.engine.model.named_parameters():
+    assert is_shared(parts.learner.trained.model, parts.sampler.model)
+    mine = dict(parts.learner.trained.model.named_parameters())
+    for name, p in parts.sampler.model.named_parameters():
         assert torch.equal(p, mine[name]), name
         assert not torch.equal(p, before[name]), name
 

@@ -14,11 +14,12 @@ from recollect.config import Algorithm
 from recollect.config.compose import compose
 from recollect.packing.batch import Batch, build_batch
 from recollect.runtime.console import Console
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.local_learner import LocalLearner
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import annotate
 from recollect.training.rl.estimate import Estimate, estimate
 from recollect.training.rl.offline import OfflineStream, compared, read_offline
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from tests.conftest import make_pair
 from tests.sources.test_stored_tasks import stored_run, unified
@@ -64,7 +65,7 @@ def test_the_ratio_is_to_the_stored_logprobs(tmp_path: Path) -> None:
     cfg = compose("needle", [f"data.offline_files={run}"])
     batch, _ = build_batch(read_offline(cfg, lambda text: None).groups)
     _, model = make_pair("Qwen2")
-    notes = annotate(cfg, Learner(model, cfg.sft.optim, 1, torch.float32), None, None, batch)
+    notes = annotate(cfg, LocalLearner(cfg, TrainedModel(model, cfg.sft.optim, 1, torch.float32)), None, None, batch)
     assert notes.old is not None
     assert np.allclose(notes.old.numpy(), [-1.0, -2.0, -0.5] * 2)
 
@@ -74,9 +75,9 @@ def test_a_run_learns_from_what_another_sampled(tmp_path: Path, small_model: Pat
     reward.write_text("def some(answer):\n    return sum(answer.encode()) % 7 / 6\n")
     common = [f"actor_rollout_ref.model.path={small_model}", f"agent.reward_name={reward}:some", *SMALL]
     first = ["data.train_batch_size=4", "trainer.total_training_steps=2", "data.needle.chunks=1"]
-    Fit(compose("needle", [*common, *first, f"trainer.default_local_dir={tmp_path / 'run'}"]), Console(True)).fit()
+    TrainRun(compose("needle", [*common, *first, f"trainer.default_local_dir={tmp_path / 'run'}"]), Console(True)).fit()
     more = [f"data.offline_files={tmp_path / 'run'}", f"trainer.default_local_dir={tmp_path / 'off'}"]
-    report = Fit(compose("needle", [*common, *more, "data.train_batch_size=3"]), Console(True)).fit()
+    report = TrainRun(compose("needle", [*common, *more, "data.train_batch_size=3"]), Console(True)).fit()
     assert report["steps"] == 3  # 8 groups, 3 at a time
     rows = [json.loads(line) for line in (tmp_path / "off" / "metrics.jsonl").read_text().splitlines()]
     steps = [r for r in rows if "reward/mean" in r]
@@ -116,9 +117,9 @@ def test_an_offline_step_has_the_advantages_of_the_step_that_was_stored(
         *(f"algorithm.group_by={group_by}", "trainer.device=cpu"),
     ]
     first = [f"trainer.default_local_dir={tmp_path / 'run'}", "trainer.total_training_steps=1"]
-    Fit(compose("ledger", [*common, *first]), Console(True)).fit()
+    TrainRun(compose("ledger", [*common, *first]), Console(True)).fit()
     more = [f"trainer.default_local_dir={tmp_path / 'off'}", f"data.offline_files={tmp_path / 'run'}"]
-    Fit(compose("ledger", [*common, *more]), Console(True)).fit()
+    TrainRun(compose("ledger", [*common, *more]), Console(True)).fit()
     online, offline = seen
     assert online[0] == offline[0]
     assert len(np.unique(online[1])) > 6  # the questions of an attempt differ

@@ -17,7 +17,7 @@ from recollect.models.load import load_tokenizer
 from recollect.models.plain_rows import is_plain
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import acting_roles
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput, Sampling
 from recollect.workflows.dry_run.dry_run import dry_run
 from tests.models.families import FAMILIES
@@ -50,16 +50,16 @@ FLOAT = ["actor_rollout_ref.actor.dtype=float32", "actor_rollout_ref.rollout.dty
 def test_a_run(name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = save(tmp_path / name, name)
     cfg = config(tmp_path / "run", model, *more, "trainer.total_training_steps=2", "trainer.save_freq=1")
-    fit = Fit(cfg, Console())
+    fit = TrainRun(cfg, Console())
     fit.fit()
     plain = name != "Qwen3Moe"
     assert ("plain rows with the library's attention" in capsys.readouterr().out) == plain
-    assert is_plain(fit.parts.engine.model) == plain
+    assert is_plain(fit.policy.sampler.model) == plain
     drifts = [row["actor/logprob_drift"] for row in rows(tmp_path / "run") if "actor/logprob_drift" in row]
     assert len(drifts) == 2
     assert max(drifts) < (1e-4 if more is FLOAT else 0.1)
-    cast = acting_roles(cfg, str(tmp_path / "run"), {}, "")
-    engine: Any = cast.bindings["*"].policy
+    policies = acting_roles(cfg, str(tmp_path / "run"), {}, "")
+    engine: Any = policies.bindings["*"].policy
     done = asyncio.run(engine.generate([5, 6, 7], Sampling(max_tokens=4)))
     assert len(done.ids) <= 4
 
@@ -74,6 +74,6 @@ def test_a_dry_run_says_how_rows_are_computed(name: str, tmp_path: Path, capsys:
 
 def test_what_cannot_be_computed_is_refused_by_the_layers_name(tmp_path: Path) -> None:
     cfg = config(tmp_path / "run", save(tmp_path / "Doge", "Doge"))
-    for work in (lambda: dry_run(cfg, Console(quiet=True)), lambda: Fit(cfg, Console(quiet=True))):
+    for work in (lambda: dry_run(cfg, Console(quiet=True)), lambda: TrainRun(cfg, Console(quiet=True))):
         with pytest.raises(BadInput, match="DogeAttention of layer 0"):
             work()

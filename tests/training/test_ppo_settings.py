@@ -15,10 +15,11 @@ from recollect.config.compose import compose
 from recollect.packing.batch import Batch
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import training_tasks
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import PolicyTargets
+from recollect.training.learner.local_learner import LocalLearner
 from recollect.training.learner.optimizers import learning_rate
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import annotate
-from recollect.training.rl.update import policy_update
 from recollect.training.sft.sft_run import supervise
 from tests.conftest import make_pair
 from tests.packing.test_loss_invariance import samples
@@ -36,10 +37,12 @@ def updates(target_kl: float | None) -> tuple[float, int]:
     """How many of four updates on one batch are made, and how far the schedule has come."""
     cfg = Config()
     cfg.actor_rollout_ref.actor.ppo_epochs, cfg.actor_rollout_ref.actor.target_kl = 4, target_kl
-    learner = Learner(copy.deepcopy(make_pair("Qwen3")[1]), Optim(lr=1e-2), 4, torch.float32)
+    learner = TrainedModel(copy.deepcopy(make_pair("Qwen3")[1]), Optim(lr=1e-2), 4, torch.float32)
     batch = Batch.of(samples(1))
     advantages = torch.tensor([float(t % 3) - 1 for t in batch.trajectories_E.tolist()])
-    made = policy_update(cfg, learner, batch, advantages, annotate(cfg, learner, None, None, batch))
+    policy = LocalLearner(cfg, learner)
+    notes = annotate(cfg, policy, None, None, batch)
+    made = policy.update(batch, PolicyTargets(advantages.numpy(), notes.old))
     return made["updates"], learner.updates
 
 

@@ -15,12 +15,12 @@ from recollect.config import Config, Optim
 from recollect.models.attention import register
 from recollect.models.compiled import compile_layers
 from recollect.packing.batch import Batch
-from recollect.training.learner import learner as learning
 from recollect.training.learner import recompute
-from recollect.training.learner.critic import Critic
+from recollect.training.learner import trained_model as learning
+from recollect.training.learner.critic import LocalCritic
 from recollect.training.learner.forward import statistics
-from recollect.training.learner.learner import Learner
-from recollect.training.setup import build, build_critic
+from recollect.training.learner.trained_model import TrainedModel
+from recollect.training.setup import build
 from tests.conftest import make_pair
 from tests.packing.test_loss_invariance import samples
 from tests.training.test_critic import config, targets
@@ -45,7 +45,7 @@ def passes(model: nn.Module) -> Counter[int]:
     return found
 
 
-def gradient(work: Learner) -> Tensor:
+def gradient(work: TrainedModel) -> Tensor:
     """Of a loss over two micro-batches."""
     packs = Batch.of(samples(3)).packs(range(16), 150)
     assert len(packs) > 1
@@ -62,7 +62,7 @@ def test_none_while_there_is_room_and_the_same_gradient_where_there_is_not(
 ) -> None:
     model = make_pair(kind)[1]
     recompute.allow(model)
-    work = Learner(model, Optim(), 1, torch.bfloat16 if half else torch.float32, half=half)
+    work = TrainedModel(model, Optim(), 1, torch.bfloat16 if half else torch.float32, half=half)
     ran = passes(model)
     expected, once = gradient(work), dict(ran)
     assert len(set(once.values())) == 1
@@ -90,7 +90,7 @@ def test_as_many_as_it_takes(memory: dict[str, int]) -> None:
 
 def test_what_is_owed_shrinks_as_it_is_paid() -> None:
     for half in (False, True):
-        work = Learner(make_pair("Qwen3")[1], Optim(), 1, torch.bfloat16, half=half)
+        work = TrainedModel(make_pair("Qwen3")[1], Optim(), 1, torch.bfloat16, half=half)
         total = sum(p.numel() for p in work.model.parameters())
         assert work.optimizer.owed() == 12 * total
         work.backward(Batch.of(samples(3)).packs(range(16), 150), lambda packed, logp, entropy: logp.sum())
@@ -99,9 +99,9 @@ def test_what_is_owed_shrinks_as_it_is_paid() -> None:
         assert work.optimizer.owed() == 4 * total
 
 
-def critic_of(cfg: Config) -> tuple[Learner, Critic]:
+def critic_of(cfg: Config) -> tuple[TrainedModel, LocalCritic]:
     parts = build(cfg, Optim(lr=1e-2), 10)
-    return parts.learner, build_critic(cfg, parts.learner, 10)
+    return parts.learner.trained, parts.learner.make_critic(10)
 
 
 CRITICS = {
@@ -119,9 +119,9 @@ def test_a_critic_recomputes_too(variant: str, memory: dict[str, int], small_mod
     for free in (AMPLE, 0):
         memory["free"] = free
         _, critic = critic_of(config(small_model, *CRITICS[variant]))
-        ran = passes(critic.learner.model)
+        ran = passes(critic.trained.model)
         row = critic.update(batch, *targets(batch))
-        made.append((row, {n: p.detach().clone() for n, p in critic.learner.model.named_parameters()}, dict(ran)))
+        made.append((row, {n: p.detach().clone() for n, p in critic.trained.model.named_parameters()}, dict(ran)))
     (first, weights, once), (second, others, twice) = made
     assert twice == {layer: 2 * count for layer, count in once.items()}
     assert first == second
@@ -133,7 +133,7 @@ def test_who_does_not_want_it_is_left_alone(memory: dict[str, int], small_model:
     off = [f"{part}.model.enable_gradient_checkpointing=false" for part in ("actor_rollout_ref", "critic")]
     for more in ([], ["critic.model.share_actor=true"]):
         actor, critic = critic_of(config(small_model, *off, *more))
-        ran = passes(critic.learner.model)
+        ran = passes(critic.trained.model)
         batch = Batch.of(samples(1))
         critic.update(batch, *targets(batch))
         assert set(ran.values()) == {1}
@@ -141,7 +141,7 @@ def test_who_does_not_want_it_is_left_alone(memory: dict[str, int], small_model:
 
 
 def test_a_frozen_embedding_needs_no_gradient(memory: dict[str, int], small_model: Path) -> None:
-    actor = build(config(small_model, "actor_rollout_ref.model.lora_rank=4"), Optim(), 1).learner
+    actor = build(config(small_model, "actor_rollout_ref.model.lora_rank=4"), Optim(), 1).learner.trained
     seen: list[bool] = []
     words = actor.model.get_input_embeddings()
     words.register_forward_hook(lambda module, args, out: seen.append(out.requires_grad))
@@ -158,7 +158,7 @@ def test_a_model_whose_layers_cannot_is_trained_as_it_is(
     monkeypatch.setattr(type(model), "supports_gradient_checkpointing", False)
     recompute.allow(model)
     memory["free"] = 0
-    assert gradient(Learner(model, Optim(), 1, torch.float32)).any()
+    assert gradient(TrainedModel(model, Optim(), 1, torch.float32)).any()
 
 
 # ---- the estimate ----
@@ -180,7 +180,7 @@ def kept_bytes(config: Any, dtype: torch.dtype, half: bool, compiled: bool) -> f
         config.num_hidden_layers = layers
         config.layer_types = ["full_attention"] * layers
         model: Any = AutoModelForCausalLM.from_config(config, attn_implementation=register()).float()
-        work = Learner(model, Optim(), 1, dtype, half=half)
+        work = TrainedModel(model, Optim(), 1, dtype, half=half)
         if compiled:
             compile_layers(model, trained=True)
         sizes: dict[int, int] = {}

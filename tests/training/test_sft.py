@@ -17,12 +17,12 @@ from recollect.chat import Renderer
 from recollect.config.compose import compose
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.imitation_loss import token_losses
+from recollect.training.learner.local_learner import packed
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.sft.batches import StoredBatches
-from recollect.training.sft.imitation_loss import token_losses
-from recollect.training.sft.sequences import Limits, read_samples
+from recollect.training.sft.sequences import SequenceLimits, read_samples
 from recollect.training.sft.sft_run import settle, supervise
-from recollect.training.sft.updates import packed
 from recollect.types import BadInput, Sample
 from tests.conftest import make_pair
 from tests.training import killing
@@ -63,7 +63,7 @@ def test_packed_is_unpacked(kind: str, budget: int, chunk: int | None) -> None:
     count = sum(len(p.entry) for p in packs)
     assert count == sum(sum(s.mask) for s in samples)
     total = 0.0
-    learner = Learner(ours, compose("needle", []).sft.optim, 1, torch.float32)
+    learner = TrainedModel(ours, compose("needle", []).sft.optim, 1, torch.float32)
     right = []
 
     def loss(model: Any, part: Any) -> torch.Tensor:
@@ -112,17 +112,17 @@ def chats(path: Path, count: int, answer: str = "yes") -> Path:
 
 def test_overlong_conversations(tmp_path: Path, renderer: Renderer) -> None:
     file = str(chats(tmp_path / "a.jsonl", 3))
-    whole = read_samples([file], renderer, Limits())
+    whole = read_samples([file], renderer, SequenceLimits())
     length = max(len(s.ids) for s in whole.samples)
-    cut = read_samples([file], renderer, Limits(max_length=length - 2))
+    cut = read_samples([file], renderer, SequenceLimits(max_length=length - 2))
     assert cut.cut == 3
     assert all(len(s.ids) == length - 2 == len(s.mask) for s in cut.samples)
-    none = read_samples([file], renderer, Limits(max_length=3))
+    none = read_samples([file], renderer, SequenceLimits(max_length=3))
     assert (len(none.samples), none.dropped) == (0, 3)
-    dropped = read_samples([file], renderer, Limits(max_length=length - 1, overlong="drop"))
+    dropped = read_samples([file], renderer, SequenceLimits(max_length=length - 1, overlong="drop"))
     assert (len(dropped.samples), dropped.dropped) == (0, 3)
     with pytest.raises(BadInput, match=r"line 1: \d+ tokens, more than"):
-        read_samples([file], renderer, Limits(max_length=length - 1, overlong="error"))
+        read_samples([file], renderer, SequenceLimits(max_length=length - 1, overlong="error"))
 
 
 def settings(tmp_path: Path, model: Path, *more: str) -> list[str]:
@@ -164,7 +164,7 @@ def test_a_broken_row_is_refused_with_file_and_line(
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"prompt": "q", "response": "a"}) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(BadInput) as caught:
-        read_samples([str(file)], renderer, Limits())
+        read_samples([str(file)], renderer, SequenceLimits())
     assert str(caught.value).startswith(f"{file}, line 2: ")
     assert words in str(caught.value)
 

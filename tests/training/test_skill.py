@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from recollect.chat import Renderer
 from recollect.config.compose import compose
 from recollect.models.tiny import build_tokenizer
 from recollect.tasks.names import split_of
+from recollect.training.learner.imitation_loss import token_losses
 from recollect.training.setup import build
-from recollect.training.sft.imitation_loss import token_losses
 from recollect.training.sft.skill import SkillBatches
 
 
@@ -20,7 +21,7 @@ def tokenizer() -> Any:
 
 
 def batches(tokenizer: Any, *more: str) -> SkillBatches:
-    return SkillBatches(compose("needle", ["model=scratch", "sft.batch_size=10", *more]), tokenizer)
+    return SkillBatches(compose("needle", ["model=scratch", "sft.batch_size=10", *more]), Renderer(tokenizer))
 
 
 def texts(tokenizer: Any, made: Any) -> str:
@@ -70,8 +71,8 @@ def test_what_the_teacher_shows_is_never_held_out(tokenizer: Any) -> None:
 @pytest.mark.slow
 def test_a_random_model_learns_to_look_up(tokenizer: Any) -> None:
     cfg = compose("needle", ["model=scratch", "sft.batch_size=48", "trainer.seed=1"])
-    made = SkillBatches(cfg, tokenizer)
-    learner = build(cfg, cfg.sft.optim, cfg.sft.steps).learner
+    made = SkillBatches(cfg, Renderer(tokenizer))
+    learner = build(cfg, cfg.sft.optim, cfg.sft.steps).learner.trained
     right: list[float] = []
     for index in range(230):
 

@@ -10,7 +10,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 
 MINUTES = {"arithmetic": 5, "react_search": 10, "code": 10}
 QUICK = [
@@ -22,7 +22,7 @@ QUICK = [
 @pytest.mark.parametrize("recipe", MINUTES)
 def test_a_recipe_runs(recipe: str, tmp_path: Path) -> None:
     where = [f"trainer.default_local_dir={tmp_path / 'run'}", f"search.cache_dir={tmp_path}"]
-    report = Fit(compose(recipe, [*QUICK, *where]), Console(quiet=True)).fit()
+    report = TrainRun(compose(recipe, [*QUICK, *where]), Console(quiet=True)).fit()
     assert set(report["held_out"]) == {"base", "sft", "rl"}
     assert None not in report["held_out"].values()
     assert report["fidelity"] == 1
@@ -35,7 +35,7 @@ def test_a_recipe_runs(recipe: str, tmp_path: Path) -> None:
 def test_a_recipe_learns_in_time(recipe: str, tmp_path: Path) -> None:
     start = time.monotonic()
     where = [f"trainer.default_local_dir={tmp_path / 'run'}", f"search.cache_dir={tmp_path}"]
-    report = Fit(compose(recipe, where), Console(quiet=True)).fit()
+    report = TrainRun(compose(recipe, where), Console(quiet=True)).fit()
     assert report["held_out"]["sft"] <= 0.5
     assert report["held_out"]["rl"] >= 0.9
     assert report["fidelity"] == 1

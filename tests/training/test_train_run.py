@@ -13,14 +13,14 @@ from recollect.models.tiny import save_scratch
 from recollect.runtime.console import Console
 from recollect.training.rl.step import Progress
 from recollect.training.rl.validate import judge
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from tests.training.test_resume import command, rows
 
 
 def fit(out: Path, model: Path, *more: str) -> dict[str, Any]:
     args = command(out, model, "trainer.total_training_steps=4", "trainer.save_freq=2", *more)
-    return Fit(compose(args[1], args[2:]), Console(quiet=True)).fit()
+    return TrainRun(compose(args[1], args[2:]), Console(quiet=True)).fit()
 
 
 def checkpoints(out: Path) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_sampler_that_is_not_is_told(
     tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "recollect.training.setup.is_shared", lambda model, other: True
+        "recollect.training.learner.from_config.is_shared", lambda model, other: True
     )  # weights never reach the engine
     kinds = ["actor_rollout_ref.actor.dtype=float32", "actor_rollout_ref.rollout.dtype=bfloat16"]
     fit(tmp_path / "run", small_model, *kinds, *SFT, "sft.steps=30")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
 from recollect.training.rl import gather
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from tests.metric_names import undocumented
 from tests.training.test_resume import command, rows
 
@@ -61,7 +61,7 @@ RESUMED = ("critic", "shared critic", "KL in the reward", "dynamic sampling", "r
 
 def run(out: Path, model: Path, steps: int, *more: str) -> dict[str, Any]:
     words = command(out, model, *CONSTANT, "trainer.val_before_train=false", *more)[2:]
-    return Fit(compose("needle", [*words, f"trainer.total_training_steps={steps}"]), Console(quiet=True)).fit()
+    return TrainRun(compose("needle", [*words, f"trainer.total_training_steps={steps}"]), Console(quiet=True)).fit()
 
 
 def weights(out: Path, step: int) -> dict[str, torch.Tensor]:

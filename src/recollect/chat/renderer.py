@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from recollect.chat.encoder import Encoder
@@ -145,6 +146,14 @@ class Renderer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def token_text(self, token: int) -> str:
+        """Text of one id, as a special token writes itself."""
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer and its chat template into a model's folder."""
+        self.tokenizer.save_pretrained(folder)
 
     def said(self, ids: Sequence[int]) -> str:
         """Text of a sampled turn for a parser: with special tokens, as some mark calls, but without its stop token."""

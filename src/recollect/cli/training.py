@@ -73,9 +73,9 @@ def train(
     for line in notes(tree):
         console.say(line)
     from recollect.eval.summary import show_report
-    from recollect.training.train_run import Fit
+    from recollect.training.train_run import TrainRun
 
-    work = Fit(tree, console)
+    work = TrainRun(tree, console)
     report = work.fit()
     show_report(report, work.run, console)
     if quiet:

@@ -21,14 +21,14 @@ FIXED_API = "actor_rollout_ref.rollout.fixed_model_api"
 
 
 @dataclass(frozen=True)
-class Bound:
+class RoleSetting:
     """What one role is bound to."""
 
     kind: Kind
     where: str = ""  # a folder, a hub name or an address
 
 
-def bound(role: str, text: str, api: str | None = None) -> Bound:
+def role_setting(role: str, text: str, api: str | None = None) -> RoleSetting:
     """The binding in a setting; ``endpoint`` alone means the address of fixed_model_api."""
     kind, _, where = text.partition(":")
     if kind not in KINDS:
@@ -36,7 +36,7 @@ def bound(role: str, text: str, api: str | None = None) -> Bound:
     if kind == "trainable":
         if where:
             raise BadInput(f"roles.{role}={text}: trainable takes nothing after it")
-        return Bound("trainable")
+        return RoleSetting("trainable")
     if kind == "endpoint":
         given = f"roles.{role}={text}" if where else f"{FIXED_API}={api}"
         where = where or api or ""
@@ -46,15 +46,18 @@ def bound(role: str, text: str, api: str | None = None) -> Bound:
             raise BadInput(f"{given} is no address; it starts with http:// or https://, as in {EXAMPLE}")
     if not where:
         raise BadInput(f"roles.{role}={text} needs a model folder: {kind}:DIR")
-    return Bound(kind, where)
+    return RoleSetting(kind, where)
 
 
 EXAMPLE = "http://localhost:8000/v1"
 
 
-def bindings(cfg: Config) -> dict[str, Bound]:
+def bindings(cfg: Config) -> dict[str, RoleSetting]:
     """What every role with a setting of its own is bound to."""
-    return {role: bound(role, text, cfg.actor_rollout_ref.rollout.fixed_model_api) for role, text in cfg.roles.items()}
+    return {
+        role: role_setting(role, text, cfg.actor_rollout_ref.rollout.fixed_model_api)
+        for role, text in cfg.roles.items()
+    }
 
 
 def roles_of(cfg: Config) -> tuple[str, ...] | None:
@@ -67,7 +70,7 @@ def who_plays(cfg: Config) -> list[str]:
     """A line for each role: whether the model that plays it is trained, and which one it is."""
     found, lines = bindings(cfg), []
     for role in dict.fromkeys([*(roles_of(cfg) or ("every other role",)), *found]):
-        bound = found.get(role, Bound("trainable"))
+        bound = found.get(role, RoleSetting("trainable"))
         fixed = bound.kind != "trainable"
         model = bound.where if fixed else cfg.actor_rollout_ref.model.path
         lines.append(f"{role}: using {'FIXED' if fixed else 'TRAINABLE'} model {model}")

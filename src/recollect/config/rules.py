@@ -180,6 +180,12 @@ def _evaluation(cfg: Config) -> Problems:
         yield "evaluation.lengths and evaluation.tasks must have one entry for each length"
 
 
+def val_only_problem(cfg: Config, tasks: bool) -> str:
+    """What is said about trainer.val_only without held-out tasks; empty where all is well."""
+    nothing = "trainer.val_only=True, but there is nothing to validate on: set data.val_files"
+    return nothing if cfg.trainer.val_only and not tasks else ""
+
+
 def _trainer(cfg: Config) -> Problems:
     trainer = cfg.trainer
     if trainer.resume_mode == "resume_path" and not trainer.resume_from_path:
@@ -194,8 +200,8 @@ def _trainer(cfg: Config) -> Problems:
         yield f"trainer.best_metric={trainer.best_metric} keeps a checkpoint, and trainer.save_freq=-1 saves none"
     if trainer.test_freq < 0 and trainer.best_metric:
         yield f"trainer.best_metric={trainer.best_metric} needs validations, and trainer.test_freq=-1 makes none"
-    if trainer.val_only and cfg.data.train_files and not cfg.data.val_files:
-        yield "trainer.val_only=True, but there is nothing to validate on: set data.val_files"
+    if problem := val_only_problem(cfg, bool(cfg.data.val_files) or not cfg.data.train_files):
+        yield problem
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (

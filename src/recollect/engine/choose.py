@@ -12,7 +12,7 @@ from recollect.engine.cpu.attention_kernel import attention_function
 from recollect.engine.cpu.cpu_backend import CpuBackend
 from recollect.engine.cpu.native_sampling import native_sample
 from recollect.engine.plain import PlainBackend
-from recollect.engine.sampling import Sampler, sample
+from recollect.engine.sampling import TokenSampler, sample
 from recollect.engine.shape import attention_shape
 from recollect.models.attention import focus
 from recollect.models.compiled import compile_layers, worth_compiling
@@ -40,7 +40,7 @@ def choose_backend(
     return PlainBackend(model, max_rows)
 
 
-def choose_sampler(device: torch.device) -> Sampler:
+def choose_sampler(device: torch.device) -> TokenSampler:
     """What samples from logits on a device, for whoever has no backend."""
     return native_sample if device.type == "cpu" else sample
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
 from recollect.engine.sampling import Sampled
+from recollect.models.lora import fill_weights
+from recollect.models.weights_digest import weights_digest
 from recollect.types import Completion, Sampling
 
 
@@ -31,6 +34,8 @@ class EngineStats:
     computed_prompt_tokens: int = 0  # prompt tokens that went through the model
     sampled_tokens: int = 0
     peak_rows: int = 0
+    decoding: int = 0  # rows under way; counted when somebody asks
+    waiting: int = 0  # requests that have no row yet; likewise
 
 
 class Loop(ABC):
@@ -96,6 +101,19 @@ class Loop(ABC):
         finally:
             del self._open[request]
 
+    @property
+    def vocabulary(self) -> int:
+        """Ids that the model knows."""
+        return len(self.model.get_input_embeddings().weight)
+
+    def take_weights(self, version: int, weights: Iterable[tuple[str, Tensor]] | None) -> None:
+        """Sample with these weights from now on; None: those in the model's memory have changed."""
+        assert not self.busy, "weights may only change while nothing is being generated"
+        if weights is not None:
+            fill_weights(self.model, weights)
+        self.model.eval()
+        self.new_weights(version)
+
     def new_weights(self, version: int) -> None:
         """The model's weights have changed: forget every key and value computed with the old ones."""
         assert not self.busy, "weights may only change while nothing is being generated"
@@ -106,6 +124,17 @@ class Loop(ABC):
         """Give the caches' memory back until the next request."""
         assert not self.busy, "caches can only be freed while nothing is being generated"
         self._forget()
+
+    def restore(self) -> None:  # noqa: B027
+        """Nothing to take back: caches grow with the next requests."""
+
+    def statistics(self) -> EngineStats:
+        """What was done so far, and what is under way."""
+        return replace(self.stats, decoding=len(self.state.requests), waiting=len(self.waiting))
+
+    def weights_digest(self) -> str:
+        """A digest of the model's weights."""
+        return weights_digest(self.model)
 
     def _forget(self) -> None:
         """Forget what was computed, and requests that nobody awaits any more."""

@@ -17,8 +17,19 @@ from recollect.models.plain_rows import is_plain
 from recollect.types import BadInput
 
 
-def make_engine(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine | LibraryEngine:
-    """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed."""
+def make_engine(
+    model: Any, decode: Callable[..., str], cfg: Rollout, own: bool, threads: int = 0
+) -> Engine | LibraryEngine:
+    """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed.
+
+    ``threads`` is how many CPU threads it generates with; 0 leaves them as they are.
+    """
+    engine = _engine_of(model, decode, cfg, own)
+    engine.threads = threads
+    return engine
+
+
+def _engine_of(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) -> Engine | LibraryEngine:
     if is_plain(model):
         return LibraryEngine(model, decode, cfg.max_num_seqs, fit_of(model.config).cached)
     require_ours(model)

@@ -22,7 +22,7 @@ from recollect.engine.plain_prefill import BatchPrefill, ChunkPrefill
 from recollect.engine.prefix import PrefixChunk
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
-from recollect.engine.sampling import Sampler, sample, sample_rows
+from recollect.engine.sampling import TokenSampler, sample, sample_rows
 from recollect.engine.shape import AttentionShape, attention_shape
 from recollect.models.attention import using
 
@@ -35,7 +35,7 @@ class PlainBackend:
 
     prompt_tail = 0
     handover = 1 << 30
-    sampler: Sampler = staticmethod(sample)
+    sampler: TokenSampler = staticmethod(sample)
 
     def __init__(self, model: Any, max_rows: int = 256) -> None:
         shape = attention_shape(model)

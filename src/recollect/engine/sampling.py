@@ -25,10 +25,10 @@ class Sampled(NamedTuple):
     full: np.ndarray  # [rows] whether the row is at its limit with it
 
 
-Sampler = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool, bool], tuple[Tensor, Tensor]]  # as `sample`
+TokenSampler = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool, bool], tuple[Tensor, Tensor]]  # as `sample`
 
 
-def sample_rows(logits: Tensor, state: RowState, sampler: Sampler) -> Sampled:
+def sample_rows(logits: Tensor, state: RowState, sampler: TokenSampler) -> Sampled:
     """Sample one token for every row from [rows, vocabulary] logits, each with its own settings and noise."""
     rows = slice(len(state.requests))
     there = lambda array: torch.from_numpy(np.ascontiguousarray(array[rows])).to(logits.device, non_blocking=True)

@@ -12,7 +12,7 @@ from recollect.config import Config
 from recollect.eval.card import model_hash
 from recollect.eval.items import deciding
 from recollect.files.rows import expand
-from recollect.samplers.checkpoint_roles import Named, config_of
+from recollect.samplers.checkpoint_roles import NamedModels, config_of
 from recollect.types import BadInput
 
 STAMP = "evaluation"  # the key under which results say what they are of
@@ -26,7 +26,7 @@ def stamp_of(cfg: Config, players: Mapping[str, str], more: Sequence[Any] = ()) 
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
 
-def place_name(who: Named) -> str:
+def place_name(who: NamedModels) -> str:
     """The name of results within a run: the checkpoint's, and a mark for settings that differ from the run's."""
     first = who.cfg.evaluation.first
     parts = [Path(who.path or "roles").name, *sorted(who.roles), *([f"first-{first}"] if first else [])]
@@ -35,7 +35,7 @@ def place_name(who: Named) -> str:
     return "+".join(parts)
 
 
-def _own_stamp(who: Named, first: int) -> str:
+def _own_stamp(who: NamedModels, first: int) -> str:
     """The digest of an evaluation of the run with its own settings."""
     assert who.run is not None
     cfg = config_of(who.run, [])

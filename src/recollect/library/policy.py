@@ -10,7 +10,7 @@ from typing import Any
 
 from recollect.library.event_loops import run_anywhere
 from recollect.runtime.console import Console
-from recollect.samplers.checkpoint_roles import Named, named
+from recollect.samplers.checkpoint_roles import NamedModels, named
 from recollect.types import BadInput, Completion, Message, Sampling
 from recollect.workflows.eval.eval_run import answer_with, question_task
 
@@ -20,10 +20,10 @@ Prompt = str | Sequence[Message | Mapping[str, str]]
 class Policy:
     """A loaded model. It keeps its weights until it is closed, or nobody holds it any more."""
 
-    def __init__(self, who: Named) -> None:
+    def __init__(self, who: NamedModels) -> None:
         self.who = who
         self.path = str(who.path)
-        self._cast = who.cast("")
+        self._policies = who.policies("")
         self._asked = 0
 
     def generate(
@@ -42,7 +42,7 @@ class Policy:
         ...     len(policy.generate("hello", max_tokens=4).ids) <= 4
         True
         """
-        binding = self._cast.bindings["*"]
+        binding = self._policies.bindings["*"]
         given = [Message("user", prompt)] if isinstance(prompt, str) else [_message(m) for m in prompt]
         self._asked += 1
         sampling = Sampling(
@@ -55,11 +55,11 @@ class Policy:
     def ask(self, document: str | Path, question: str, *, quiet: bool = True) -> str:
         """The answer to a question about a document (a file, or its text), read as the run's agent reads."""
         task = question_task(document, question)
-        return run_anywhere(lambda: answer_with(self._cast, self.who.cfg, task, Console(quiet)))
+        return run_anywhere(lambda: answer_with(self._policies, self.who.cfg, task, Console(quiet)))
 
     def close(self) -> None:
         """Give back connections and servers."""
-        self._cast.close()
+        self._policies.close()
 
     def __enter__(self) -> Policy:
         return self

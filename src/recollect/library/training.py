@@ -16,7 +16,7 @@ from recollect.library.settings import Function, overrides
 from recollect.runs.directory import Run as Directory
 from recollect.runtime.console import Console
 from recollect.training.sft.sft_run import supervise
-from recollect.training.train_run import Fit as TrainRun
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from recollect.workflows.stages.run_stages import run_stages
 from recollect.workflows.stages.stage_plan import has_stages, read_plan
@@ -101,7 +101,7 @@ def train(
 
     def stop() -> None:
         for run in started:
-            run.asked.stop = True
+            run.stop.made = True
 
     report = run_anywhere(work, stop)
     return Result(Report(report), Run(started[0].run.path))

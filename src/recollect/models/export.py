@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from recollect.files.output import refuse_unwritable, unwritten
 from recollect.models.load import load_model, load_tokenizer
@@ -12,13 +13,13 @@ from recollect.runs.directory import remove_tree
 from recollect.types import BadInput
 
 
-def write_model(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write a model and its tokenizer beside their place first, so that a folder is never half there."""
+@contextmanager
+def writing_model(out: Path) -> Iterator[Path]:
+    """A folder beside its place for a model and its tokenizer; it is put there when all is written, so never half."""
     temporary = out.with_name(f".{out.name}.writing")
     remove_tree(temporary)
     try:
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+        yield temporary
         remove_tree(out)
         temporary.rename(out)
     except Exception as error:
@@ -40,6 +41,8 @@ def export_model(source: str, out: Path, dtype: str = "float32") -> str:
     base = adapter_base(source)
     model, tokenizer = load_model(source, known[dtype], attention=None), load_tokenizer(source)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_model(model, tokenizer, out)
+    with writing_model(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     how = f" (adapter merged into {base})" if base else ""
     return f"wrote {source}{how} as {dtype} to {out}"

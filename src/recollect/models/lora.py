@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -120,8 +120,14 @@ def plain_weights(model: nn.Module, adapters: bool = True) -> Iterator[tuple[str
 @torch.no_grad()
 def copy_weights(model: nn.Module, plain: nn.Module, adapters: bool = True) -> None:
     """Give a plain model of the same shape, of any type and device, what a model (or its base) computes with."""
+    fill_weights(plain, plain_weights(model, adapters))
+
+
+@torch.no_grad()
+def fill_weights(plain: nn.Module, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Copy weights into a plain model, of any type and device, every one of it by name."""
     theirs = dict(plain.named_parameters())
-    for name, weight in plain_weights(model, adapters):
+    for name, weight in weights:
         theirs.pop(name).copy_(weight)
     assert not theirs, f"weights without a source: {', '.join(theirs)}"
 

@@ -242,3 +242,21 @@ def remove_tree(path: Path) -> None:
     if path.exists():
         path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def replace_tree(temporary: Path, final: Path) -> None:
+    """Put a folder that was written beside its place into it, synced, so that it is never half there."""
+    for path in temporary.rglob("*"):
+        _sync(path)
+    _sync(temporary)
+    remove_tree(final)
+    os.replace(temporary, final)
+    _sync(final.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -5,20 +5,16 @@ Frozen weights are hashed when they are loaded and again at the end; they must n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from recollect.agents.session import Binding
 from recollect.agents.window import check_window
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.config.roles import Bound, bindings
-from recollect.engine import Loop, load_fitted, make_engine
+from recollect.config.roles import RoleSetting, bindings
+from recollect.engine import load_fitted, make_engine
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.device import pick_device, pick_dtype, thread_counts
@@ -27,44 +23,41 @@ from recollect.models.starting_model import starting_model
 from recollect.policies.endpoint import Endpoint, Patience
 from recollect.runtime.address import is_address
 from recollect.samplers.child_server import Served
-
-
-def weights_hash(model: Any) -> str:
-    """A digest of every weight, by name; the same for the same weights, whoever holds them."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype}".encode())
-        digest.update(tensor.detach().to("cpu").contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+from recollect.samplers.sampler import Sampler
 
 
 @dataclass
-class Frozen:
+class FrozenModel:
     """A model of this process that is not trained."""
 
     path: str
-    engine: Loop
+    sampler: Sampler
     renderer: Renderer
     before: str  # digest of its weights when it was loaded
 
     def after(self) -> str:
         """The digest now."""
-        return weights_hash(self.engine.model)
+        return self.sampler.weights_digest()
 
 
 @dataclass
-class Cast:
-    """The roles, and what has to be looked after for them."""
+class RolePolicies:
+    """Which policy plays each role, and the models, connections and servers behind those policies."""
 
     bindings: dict[str, Binding] = field(default_factory=dict)
-    frozen: dict[str, Frozen] = field(default_factory=dict)  # by role
+    frozen: dict[str, FrozenModel] = field(default_factory=dict)  # by role
     endpoints: dict[str, Endpoint] = field(default_factory=dict)  # by role
     served: list[Served] = field(default_factory=list)
 
     def free(self) -> None:
-        """Give the memory of frozen models' caches back until they are asked again."""
+        """Give the memory of frozen models' caches to others."""
         for frozen in self.frozen.values():
-            frozen.engine.free()
+            frozen.sampler.free()
+
+    def restore(self) -> None:
+        """Take that memory back."""
+        for frozen in self.frozen.values():
+            frozen.sampler.restore()
 
     def hashes(self) -> dict[str, dict[str, str]]:
         """What each role that is not trained is, and the digests of frozen weights at the start and now."""
@@ -81,74 +74,74 @@ class Cast:
             served.stop()
 
 
-class Casting:
-    """Makes a cast; models, connections and servers that several roles name are made once."""
+class RoleBinder:
+    """Binds roles to policies; models, connections and servers that several roles name are made once."""
 
     def __init__(
         self, cfg: Config, everyone: Binding | None, question: str = "", say: Callable[[str], None] = lambda text: None
     ) -> None:
         """``everyone`` plays every role without a binding of its own; ``question`` is the longest one asked."""
         self.cfg, self.question, self.say = cfg, question, say
-        self.cast = Cast({} if everyone is None else {"*": everyone})
+        self.policies = RolePolicies({} if everyone is None else {"*": everyone})
         self.everyone = everyone
-        self._loaded: dict[str, Frozen] = {}
+        self._loaded: dict[str, FrozenModel] = {}
         self._reached: dict[str, Endpoint] = {}
 
-    def make(self, asked: Mapping[str, Bound] | None = None) -> Cast:
-        """The cast that the configuration asks for, every endpoint of it reachable."""
+    def make(self, asked: Mapping[str, RoleSetting] | None = None) -> RolePolicies:
+        """The policies that the configuration asks for, every endpoint reachable."""
         try:
             for role, bound in (bindings(self.cfg) if asked is None else asked).items():
                 if bound.kind != "trainable":
-                    self.cast.bindings[role] = self._bind(role, bound)
+                    self.policies.bindings[role] = self._bind(role, bound)
                 elif self.everyone is not None:
-                    self.cast.bindings[role] = self.everyone
+                    self.policies.bindings[role] = self.everyone
         except BaseException:
-            self.cast.close()
+            self.policies.close()
             raise
-        return self.cast
+        return self.policies
 
-    def _bind(self, role: str, bound: Bound) -> Binding:
+    def _bind(self, role: str, bound: RoleSetting) -> Binding:
         if bound.kind == "frozen":
-            frozen = self.cast.frozen[role] = self.frozen(role, bound.where)
-            return Binding(frozen.engine, frozen.renderer, trainable=False)
+            frozen = self.policies.frozen[role] = self.frozen(role, bound.where)
+            return Binding(frozen.sampler, frozen.renderer, trainable=False)
         if bound.kind == "serve":
-            bound = Bound("serve", find_checkpoint(bound.where)[0])
+            bound = RoleSetting("serve", find_checkpoint(bound.where)[0])
         url = self._serve(bound.where) if bound.kind == "serve" else bound.where
-        endpoint = self.cast.endpoints[role] = self._endpoint(url, own=bound.kind == "serve")
+        endpoint = self.policies.endpoints[role] = self._endpoint(url, own=bound.kind == "serve")
         return Binding(endpoint, self._counter(bound), trainable=False)
 
-    def frozen(self, role: str, path: str) -> Frozen:
+    def frozen(self, role: str, path: str) -> FrozenModel:
         """A model of this process (of a run: its newest checkpoint), its window large enough for a role."""
         path = find_checkpoint(path)[0]
         key = str(Path(path).expanduser().resolve()) if Path(path).expanduser().is_dir() else path
         if key not in self._loaded:
             self._loaded[key] = self.loaded(path)
         made = self._loaded[key]
-        check_window(self.cfg, made.renderer, made.engine.window, self.question, role)
+        check_window(self.cfg, made.renderer, made.sampler.window, self.question, role)
         return made
 
-    def loaded(self, path: str) -> Frozen:
+    def loaded(self, path: str) -> FrozenModel:
         """A model with an engine of its own."""
         with starting_model(self.cfg, path) as found:
             return self._load(path, found)
 
-    def _load(self, path: str, found: str) -> Frozen:
+    def _load(self, path: str, found: str) -> FrozenModel:
         cfg, device = self.cfg, pick_device(self.cfg.trainer.device)
         renderer = Renderer(load_tokenizer(found, cfg.agent.template))
         model = load_fitted(found, pick_dtype(cfg.actor_rollout_ref.rollout.dtype, device), device)
         if note := fit_of(model.config).note:
             self.say(f"{path}: {note}")
         model.requires_grad_(False)
-        engine = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True)
-        engine.threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
-        return Frozen(path, engine, renderer, weights_hash(model))
+        threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
+        sampler = make_engine(model, renderer.decode, cfg.actor_rollout_ref.rollout, own=True, threads=threads)
+        return FrozenModel(path, sampler, renderer, sampler.weights_digest())
 
     def _serve(self, path: str) -> str:
-        for served in self.cast.served:
+        for served in self.policies.served:
             if served.path == path:
                 return served.url
         self.say(f"starting a server for {path}")
-        self.cast.served.append(served := Served(path, self.cfg.agent.template))
+        self.policies.served.append(served := Served(path, self.cfg.agent.template))
         return served.url
 
     def _endpoint(self, url: str, own: bool) -> Endpoint:
@@ -174,7 +167,7 @@ class Casting:
     def _syntax(self) -> str:
         return self.cfg.agent.tool_parser or (self.everyone.renderer.parser if self.everyone else "hermes")
 
-    def _counter(self, bound: Bound) -> Renderer:
+    def _counter(self, bound: RoleSetting) -> Renderer:
         """The renderer that counts tokens for a role behind an endpoint: of its own model, or the trained one's."""
         if bound.kind == "serve":
             return Renderer(load_tokenizer(bound.where, self.cfg.agent.template))
@@ -185,11 +178,11 @@ class Casting:
         return Renderer(load_tokenizer(self.cfg.actor_rollout_ref.model.path, self.cfg.agent.template))
 
 
-def acting_roles(cfg: Config, path: str | None, given: Mapping[str, str], question: str) -> Cast:
-    """A cast in which nobody is trained: one model for every role, and those that single roles are given."""
-    asked = {role: Bound("endpoint" if is_address(where) else "frozen", where) for role, where in given.items()}
-    casting = Casting(cfg, None, question)
+def acting_roles(cfg: Config, path: str | None, given: Mapping[str, str], question: str) -> RolePolicies:
+    """Policies of which none is trained: one model for every role, and those that single roles are given."""
+    asked = {role: RoleSetting("endpoint" if is_address(where) else "frozen", where) for role, where in given.items()}
+    binder = RoleBinder(cfg, None, question)
     if path is not None:
-        everyone = casting.frozen("", path)
-        casting.everyone = casting.cast.bindings["*"] = Binding(everyone.engine, everyone.renderer, trainable=False)
-    return casting.make(asked)
+        everyone = binder.frozen("", path)
+        binder.everyone = binder.policies.bindings["*"] = Binding(everyone.sampler, everyone.renderer, trainable=False)
+    return binder.make(asked)

@@ -11,7 +11,7 @@ from recollect.config.compose import Override, compose, stored_tree
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.runtime.address import is_address
-from recollect.samplers.bindings import Cast, acting_roles
+from recollect.samplers.bindings import RolePolicies, acting_roles
 from recollect.types import BadInput
 
 
@@ -25,7 +25,7 @@ def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
 
 
 @dataclass
-class Named:
+class NamedModels:
     """What the command line names: a checkpoint for every role, and models of single roles."""
 
     path: str | None  # the checkpoint's folder
@@ -38,7 +38,7 @@ class Named:
         """Who plays what; under ``*`` who plays every role that is given to nobody else."""
         return {**({"*": self.path} if self.path else {}), **self.roles}
 
-    def cast(self, longest_question: str) -> Cast:
+    def policies(self, longest_question: str) -> RolePolicies:
         """Those who play, ready."""
         known, kind = roles_of(self.cfg), self.cfg.agent.agent_type
         for role in self.roles:
@@ -50,7 +50,7 @@ class Named:
         return acting_roles(self.cfg, self.path, self.roles, longest_question)
 
 
-def named(checkpoint: str | None, given: Sequence[str], settings: Sequence[Override]) -> Named:
+def named(checkpoint: str | None, given: Sequence[str], settings: Sequence[Override]) -> NamedModels:
     """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one."""
     places = role_settings(given)
     found = {role: find_checkpoint(where) for role, where in places.items() if not is_address(where)}
@@ -58,7 +58,9 @@ def named(checkpoint: str | None, given: Sequence[str], settings: Sequence[Overr
     origin = run if checkpoint is not None else next((r for _, r in found.values() if r is not None), None)
     cfg = config_of(origin, settings)
     cfg.roles = {}  # those of the training are another matter
-    return Named(path, run, {role: found[role][0] if role in found else where for role, where in places.items()}, cfg)
+    return NamedModels(
+        path, run, {role: found[role][0] if role in found else where for role, where in places.items()}, cfg
+    )
 
 
 def role_settings(given: Sequence[str]) -> Mapping[str, str]:

@@ -83,7 +83,7 @@ def token_logprobs(done: Completion, renderer: Renderer) -> list[dict[str, Any]]
     """Every sampled token with its log-probability."""
     rows = []
     for token, logprob in zip(done.ids, done.logprobs, strict=True):
-        text = str(renderer.tokenizer.decode([token], skip_special_tokens=False))
+        text = renderer.token_text(token)
         rows.append({"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []})
     return rows
 

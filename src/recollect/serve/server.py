@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server over the engine. Requests that come in while others run join their next step."""
+"""An OpenAI-compatible server over a sampler. Requests that come in while others run join their next step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from recollect.chat import Renderer
-from recollect.engine import Loop
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, in_thread
+from recollect.samplers.sampler import Sampler
 from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
 from recollect.serve.limits import SMALL, Bounds, ServeLimits
@@ -35,14 +35,14 @@ THREADS = 4  # that read small requests and write answers; one more reads large 
 
 
 class Server:
-    """The routes over one engine."""
+    """The routes over one sampler."""
 
     def __init__(
-        self, engine: Loop, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
+        self, sampler: Sampler, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
     ) -> None:
-        self.engine, self.renderer, self.name, self.limits, self.key = engine, renderer, name, limits, key
-        self.vocabulary = len(engine.model.get_input_embeddings().weight)  # may be more than the tokenizer's
-        self.bounds = Bounds(limits.max_tokens, limits.concurrency, engine.window, self.vocabulary)
+        self.sampler, self.renderer, self.name, self.limits, self.key = sampler, renderer, name, limits, key
+        self.vocabulary = sampler.vocabulary
+        self.bounds = Bounds(limits.max_tokens, limits.concurrency, sampler.window, self.vocabulary)
         self.bodies = Bodies(limits.max_body)
         self.small, self.large = Slots(THREADS), Slots(1)
         self.running = self.requests = 0  # completions and requests under way
@@ -123,7 +123,7 @@ class Server:
 
     def _fitted(self, asked: CompletionRequest, body: dict[str, Any]) -> CompletionRequest:
         """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
-        window = self.engine.window
+        window = self.sampler.window
         longest = max(map(len, asked.prompts))
         tokens = asked.sampling.max_tokens
         if longest < window and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
@@ -151,7 +151,7 @@ class Server:
         for i in range(count):
             sampling = replace(asked.sampling, key=f"serve/{i}")
             told = None if watch is None else (lambda ids, i=i: watch(i, ids))
-            work = self.engine.generate(asked.prompts[i // asked.n], sampling, told)
+            work = self.sampler.generate(asked.prompts[i // asked.n], sampling, told)
             tasks.append(asyncio.ensure_future(work))
         return tasks
 
@@ -252,7 +252,7 @@ class Server:
         return hmac.compare_digest(given.encode(), self.key.encode())
 
     def _card(self) -> dict[str, Any]:
-        window = self.engine.window
+        window = self.sampler.window
         return {
             "id": self.name,
             "object": "model",
@@ -263,7 +263,7 @@ class Server:
 
     def prometheus(self) -> str:
         """Counters and gauges as Prometheus reads them."""
-        stats, state = self.engine.stats, self.engine.state
+        stats = self.sampler.statistics()
         rows = ["# TYPE recollect_requests_total counter"]
         rows += [
             f'recollect_requests_total{{route="{route}",status="{status}"}} {n}'
@@ -276,8 +276,8 @@ class Server:
             ("engine_steps_total", "counter", stats.steps),
             ("request_seconds_total", "counter", round(self.seconds, 6)),
             ("completions_under_way", "gauge", self.running),
-            ("rows_decoding", "gauge", len(state.requests)),
-            ("rows_waiting", "gauge", len(self.engine.waiting)),
+            ("rows_decoding", "gauge", stats.decoding),
+            ("rows_waiting", "gauge", stats.waiting),
             ("rows_peak", "gauge", stats.peak_rows),
         ):
             rows += [f"# TYPE recollect_{name} {kind}", f"recollect_{name} {value}"]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from recollect.models.checkpoints import find_checkpoint
 from recollect.runtime.console import Console
 from recollect.runtime.secrets import key_of
-from recollect.samplers.bindings import Casting
+from recollect.samplers.bindings import RoleBinder
 from recollect.samplers.checkpoint_roles import config_of
 from recollect.serve.connections import Http, affordable
 from recollect.serve.server import ServeLimits, Server
@@ -35,10 +35,10 @@ def serve(
             f"--host {host} is open to others: set the environment variable {KEY} to a key that they must show"
         )
     sock = listening(host, port)
-    found = Casting(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
+    found = RoleBinder(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
     connections, at_once = affordable(limits.connections)
     limits = replace(limits, connections=connections)
-    server = Server(found.engine, found.renderer, checkpoint, limits, "" if child else key)
+    server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
     http = Http(server.app(), connections, at_once)
     gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
     where = f"[{host}]" if ":" in host else host

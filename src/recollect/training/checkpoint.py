@@ -17,20 +17,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from recollect.chat import Renderer
 from recollect.files.output import unwritten, writing
 from recollect.models.checkpoints import names
 from recollect.models.checksums import verify_checksums, write_checksums
-from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy
-from recollect.runs.directory import remove_tree
-from recollect.training.learner.critic import Critic
-from recollect.training.learner.learner import Learner
-from recollect.training.learner.weight_files import read_weights, write_weights
+from recollect.runs.directory import remove_tree, replace_tree
+from recollect.training.learner.learner import Learner, ValueLearner
 from recollect.types import BadInput
 
 STATE = "trainer_state.json"
-OPTIMIZER = "optimizer.pt"
 CRITIC = "critic"
 NEEDED = "metrics_size", "batches", "held_out", "trained_tokens"  # in the state of a checkpoint of RL
 
@@ -39,14 +34,14 @@ def save(
     folder: Path,
     name: str,
     learner: Learner,
-    tokenizer: Any,
+    renderer: Renderer,
     state: dict[str, Any],
-    critic: Critic | None = None,
+    critic: ValueLearner | None = None,
 ) -> Path:
     """Write ``folder/name`` and return it. What a full disk left of it is removed."""
     final, temporary = folder / name, folder / f".{name}.writing"
     try:
-        _write(temporary, final, learner, tokenizer, state, critic)
+        _write(temporary, final, learner, renderer, state, critic)
     except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise unwritten(final, error, "the checkpoint ") from error
@@ -54,43 +49,23 @@ def save(
 
 
 def _write(
-    temporary: Path, final: Path, learner: Learner, tokenizer: Any, state: dict[str, Any], critic: Critic | None
+    temporary: Path,
+    final: Path,
+    learner: Learner,
+    renderer: Renderer,
+    state: dict[str, Any],
+    critic: ValueLearner | None,
 ) -> None:
-    base = _keep_base(final.parent, learner.model)
     remove_tree(temporary)
     temporary.mkdir(parents=True)
-    whole = learner.model if learner.masters is None else learner.plain(torch.float32)
-    write_weights(whole, temporary, base)
-    tokenizer.save_pretrained(temporary)
-    torch.save(learner.state(), temporary / OPTIMIZER)
+    learner.save(temporary, final.parent)
+    renderer.save(temporary)
     if critic is not None:
         (temporary / CRITIC).mkdir()
-        critic.save_weights(temporary / CRITIC)
-        torch.save(critic.learner.state(), temporary / CRITIC / OPTIMIZER)
+        critic.save(temporary / CRITIC)
     (temporary / STATE).write_text(json.dumps(state))
     write_checksums(temporary)
-    _replace(temporary, final)
-
-
-def _keep_base(folder: Path, model: Any) -> str | None:
-    """Store the model under an adapter if it cannot be loaded from elsewhere; returns where it is then."""
-    if not is_adapted(model) or model.peft_config[ADAPTER].base_model_name_or_path:
-        return None
-    if not (folder / BASE).is_dir():
-        temporary = folder / f".{BASE}.writing"
-        remove_tree(temporary)
-        plain_copy(model, torch.float32, adapters=False).save_pretrained(temporary)
-        _replace(temporary, folder / BASE)
-    return str((folder / BASE).absolute())
-
-
-def _replace(temporary: Path, final: Path) -> None:
-    for path in temporary.rglob("*"):
-        _sync(path)
-    _sync(temporary)
-    remove_tree(final)
-    os.replace(temporary, final)
-    _sync(final.parent)
+    replace_tree(temporary, final)
 
 
 def prune(folder: Path, kind: str, keep: int | None, spare: tuple[str, ...] = ()) -> None:
@@ -114,7 +89,7 @@ def load_newest(
     kind: str,
     learner: Learner,
     warn: Callable[[str], None],
-    critic: Critic | None = None,
+    critic: ValueLearner | None = None,
     needed: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """Put the newest readable checkpoint into the learner and return its state, which has the ``needed`` keys.
@@ -129,17 +104,15 @@ def load_newest(
     return None
 
 
-def load(path: Path, learner: Learner, critic: Critic | None = None, needed: Sequence[str] = ()) -> dict[str, Any]:
+def load(
+    path: Path, learner: Learner, critic: ValueLearner | None = None, needed: Sequence[str] = ()
+) -> dict[str, Any]:
     """Put one checkpoint into the learner, and the critic if there is one, and return its state."""
     verify_checksums(path)
     state = checked_state(path, needed)
-    saved = torch.load(path / OPTIMIZER, weights_only=True, map_location=learner.device)
-    load_weights(path, learner)
-    learner.load_state(saved)
+    learner.load(path)
     if critic is not None:
-        saved = torch.load(path / CRITIC / OPTIMIZER, weights_only=True, map_location=learner.device)
-        critic.load_weights(path / CRITIC)
-        critic.learner.load_state(saved)
+        critic.load(path / CRITIC)
     return state
 
 
@@ -156,19 +129,6 @@ def checked_state(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
     return state
 
 
-def load_weights(path: Path, learner: Learner) -> None:
-    """Put a checkpoint's weights into a learner's model."""
-    read_weights(path, learner.model, learner.masters)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def link(source: Path, target: Path) -> None:
     """Give a checkpoint a second name that outlives the first: hard links, or copies where there can be none."""
     temporary = target.with_name(f".{target.name}.writing")
@@ -176,7 +136,7 @@ def link(source: Path, target: Path) -> None:
     try:
         with writing(target):
             _link_all(source, temporary)
-            _replace(temporary, target)
+            replace_tree(temporary, target)
     except BadInput:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -15,21 +15,21 @@ class Interrupted(Exception):
     """The user asked to stop; everything is saved, unless the message says otherwise."""
 
 
-class Asked:
+class StopRequest:
     """Whether the user has asked to stop."""
 
     def __init__(self) -> None:
-        self.stop = False
+        self.made = False
 
 
 @contextmanager
-def interruptible(console: Console, asked: Asked, unit: str) -> Iterator[None]:
-    """While this is open, the first Ctrl-C or SIGTERM (which cluster managers send) only sets ``asked.stop``."""
+def interruptible(console: Console, request: StopRequest, unit: str) -> Iterator[None]:
+    """While this is open, the first Ctrl-C or SIGTERM (which cluster managers send) only sets ``request.made``."""
 
     def ask(number: int, frame: Any) -> None:
-        if asked.stop:
+        if request.made:
             raise KeyboardInterrupt
-        asked.stop = True
+        request.made = True
         console.warn(f"stopping after this {unit} (Ctrl-C again to stop now)")
 
     if threading.current_thread() is not threading.main_thread():  # signals go to the main thread alone

@@ -11,8 +11,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.runs.directory import Run
 from recollect.training import checkpoint
-from recollect.training.learner.critic import Critic
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import Learner, ValueLearner
 from recollect.types import BadInput
 
 BACK = "resumed.json"  # remembers that the run went back to an earlier checkpoint of its own
@@ -47,7 +46,7 @@ def keeps_first(cfg: Config) -> bool:
 
 
 def named_start(
-    cfg: Config, learner: Learner, critic: Critic | None, total: int, warn: Callable[[str], None]
+    cfg: Config, learner: Learner, critic: ValueLearner | None, total: int, warn: Callable[[str], None]
 ) -> Start | None:
     """Load what trainer.resume_from_path names, before anything is written; None when the run goes on by itself."""
     run = Run.of(cfg).path
@@ -75,7 +74,7 @@ def named_start(
 
 
 def _load(
-    path: Path, given: str, learner: Learner, critic: Critic | None, foreign: bool, warn: Callable[[str], None]
+    path: Path, given: str, learner: Learner, critic: ValueLearner | None, foreign: bool, warn: Callable[[str], None]
 ) -> Start:
     name = f"trainer.resume_from_path={given} (or trainer.load_checkpoint)"
     if not path.is_dir():

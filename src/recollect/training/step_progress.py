@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from recollect.agents.progress import eta
-from recollect.training.learner.learner import Learner
+from recollect.training.learner.learner import ReferencePolicy, ValueLearner
 
 
 @contextmanager
-def told(show: Callable[[str], None], name: str, learners: Sequence[Learner | None], passes: int = 1) -> Iterator[None]:
+def phase_progress(
+    show: Callable[[str], None], name: str, learners: Sequence[ReferencePolicy | ValueLearner | None], passes: int = 1
+) -> Iterator[None]:
     """Show how much of a phase is done while it goes on. ``passes`` of its learners over micro-batches make it up."""
     start, ended = time.monotonic(), 0
 
@@ -23,9 +25,9 @@ def told(show: Callable[[str], None], name: str, learners: Sequence[Learner | No
 
     present = [learner for learner in learners if learner is not None]
     for learner in present:
-        learner.on_micro_batch = on_micro_batch
+        learner.watch(on_micro_batch)
     try:
         yield
     finally:
         for learner in present:
-            learner.on_micro_batch = None
+            learner.watch(None)

@@ -22,20 +22,18 @@ from recollect.runs.directory import Run
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console, sparkline
-from recollect.samplers.bindings import Casting, weights_hash
+from recollect.samplers.bindings import RoleBinder
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
 from recollect.training.finished import finished
-from recollect.training.interrupt import Asked, Interrupted, interruptible
-from recollect.training.learner.critic import Critic
-from recollect.training.learner.learner import Learner, reference_of
+from recollect.training.interrupt import Interrupted, StopRequest, interruptible
 from recollect.training.resume import BACK, keeps_first, named_start, needs_reference
 from recollect.training.rl.gather import Gatherer
 from recollect.training.rl.metrics import memory_row
 from recollect.training.rl.offline import OfflineStream, check_ids, imitation, read_offline
 from recollect.training.rl.step import Progress, Reinforce
-from recollect.training.rl.validate import check_best_metric, final_evaluation, judge, keep_best, validate
-from recollect.training.setup import Parts, build, build_critic
+from recollect.training.rl.validate import check_validation, final_evaluation, judge, keep_best, validate
+from recollect.training.setup import TrainedPolicy, build
 from recollect.training.sft import Supervised
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput
@@ -44,7 +42,7 @@ OnStep = Callable[[dict[str, Any]], bool | None]
 DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
 
 
-class Fit:
+class TrainRun:
     """One run, from wherever its directory stands to its report."""
 
     def __init__(self, cfg: Config, console: Console, on_step: OnStep | None = None) -> None:
@@ -71,22 +69,20 @@ class Fit:
         stream = TaskStream(cfg, console.say) if offline is None else OfflineStream(cfg, offline)
         self.val_tasks = held_out(cfg)
         self.total = cfg.trainer.total_training_steps = stream.steps()
-        check_best_metric(cfg, self.val_tasks)
-        if cfg.trainer.val_only and not self.val_tasks:
-            raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
+        check_validation(cfg, self.val_tasks)
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         longest = max(questions, key=len, default="")
         self._check(stream)
-        parts = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest)
-        if parts.note:
-            console.say(parts.note)
+        policy = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest, console.warn)
+        if policy.learner.facts.note:
+            console.say(policy.learner.facts.note)
         if offline is not None:
-            check_ids(offline, parts.learner.model.config.vocab_size)
-        self.cast = Casting(cfg, parts.trained, longest, console.say).make()
+            check_ids(offline, policy.learner.facts.vocabulary)
+        self.roles = RoleBinder(cfg, policy.binding, longest, console.say).make()
         try:
-            self._prepare(parts, stream)
+            self._prepare(policy, stream)
         except BaseException:
-            self.cast.close()
+            self.roles.close()
             raise
 
     def _check(self, stream: TaskStream | OfflineStream) -> None:
@@ -99,22 +95,21 @@ class Fit:
         if self.cfg.sft.steps > 0 and self.offline is None and not begun:  # what was imitated may be gone by now
             check_source(self.cfg)
 
-    def _prepare(self, parts: Parts, stream: TaskStream | OfflineStream) -> None:
+    def _prepare(self, policy: TrainedPolicy, stream: TaskStream | OfflineStream) -> None:
         cfg, console = self.cfg, self.console
-        collector = Collector(cfg, self.cast.bindings)  # finds agent and reward before anything is written
+        collector = Collector(cfg, self.roles.bindings)  # finds agent and reward before anything is written
         collector.warn = console.warn
         needed = chosen_estimator(cfg.algorithm.adv_estimator).needs_critic
-        self.critic = self._build_critic(parts.learner) if needed else None
-        self.start = named_start(cfg, parts.learner, self.critic, self.total, console.warn)
+        self.critic = policy.learner.make_critic(self.total) if needed else None
+        self.start = named_start(cfg, policy.learner, self.critic, self.total, console.warn)
         self.run.open(cfg, console.say)
-        self.parts, self.collector = parts, collector
+        self.policy, self.collector = policy, collector
         self.progress = Progress()
         gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
-        self.rl = Reinforce(cfg, self.run, parts, gatherer, self.progress, self.critic, console.warn)
-        self.rl.free_others = self.cast.free
+        self.rl = Reinforce(cfg, self.run, policy, gatherer, self.progress, self.critic, self.roles)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
-        self.asked = Asked()
+        self.stop = StopRequest()
 
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
@@ -122,7 +117,7 @@ class Fit:
             return self._fit()
         finally:
             asyncio.run(self.collector.close())
-            self.cast.close()
+            self.roles.close()
             self.run.release()
 
     def _fit(self) -> dict[str, Any]:
@@ -133,11 +128,11 @@ class Fit:
             return done
         resumed = self._resume()
         with tracking(self.cfg, self.run, self.console):
-            with interruptible(self.console, self.asked, "step"):
+            with interruptible(self.console, self.stop, "step"):
                 if not resumed:
                     self._before_rl()
                 self._keep_reference(resumed)
-                self.parts.sync(self.progress.step)
+                self.policy.sync(self.progress.step)
                 self._reinforce()
             return self._finish()
 
@@ -145,34 +140,25 @@ class Fit:
 
     def _before_rl(self) -> None:
         cfg, progress, improved = self.cfg, self.progress, False
-        self.parts.sync(0)
+        self.policy.sync(0)
         if cfg.trainer.val_before_train and self.val_tasks:
             progress.held_out["base"], improved = self._validate("base", judged=cfg.sft.steps == 0)
         if cfg.sft.steps > 0:
-            actor = cfg.actor_rollout_ref.actor
-            learner = Learner(
-                self.parts.learner.model,
-                cfg.sft.optim,
-                cfg.sft.steps,
-                self.parts.learner.dtype,
-                actor.grad_clip,
-                self.parts.learner.threads,
-                owner=self.parts.learner,
-            )
-            batches = imitation(cfg, self.offline, self.parts.renderer) if self.offline is not None else None
-            supervised = Supervised(cfg, self.run, self.console, learner, self.parts.tokenizer, batches)
+            learner, renderer = self.policy.learner.with_optimizer(cfg.sft.optim, cfg.sft.steps), self.policy.renderer
+            batches = imitation(cfg, self.offline, renderer) if self.offline is not None else None
+            supervised = Supervised(cfg, self.run, self.console, learner, renderer, batches)
             supervised.saves = cfg.trainer.save_freq >= 0
-            supervised.fit(supervised.resume(), lambda: self.asked.stop)
-            if self.asked.stop:
+            supervised.fit(supervised.resume(), lambda: self.stop.made)
+            if self.stop.made:
                 raise Interrupted(self._left())
             progress.seconds["sft"] += supervised.seconds
-            self.parts.sync(0)
+            self.policy.sync(0)
             if self.val_tasks and cfg.trainer.test_freq >= 0:
                 progress.held_out["sft"], improved = self._validate("sft")
         only_at_the_end = cfg.trainer.save_freq == 0 and cfg.sft.steps == 0 and not keeps_first(cfg)
-        if improved or self.asked.stop or not only_at_the_end:
+        if improved or self.stop.made or not only_at_the_end:
             self._save()
-        if self.asked.stop:
+        if self.stop.made:
             raise Interrupted(self._left())
 
     def _keep_reference(self, resumed: bool) -> None:
@@ -180,9 +166,9 @@ class Fit:
         cfg = self.cfg
         if not needs_reference(cfg):
             return
-        self.rl.reference = reference_of(self.parts.learner, cfg.actor_rollout_ref.ref.fsdp_config)
+        self.rl.reference = self.policy.learner.keep_reference()
         if resumed and self.progress.step > 0 and keeps_first(cfg):
-            checkpoint.load_weights(self.folder / "step-0", self.rl.reference)
+            self.rl.reference.load_weights(self.folder / "step-0")
 
     def _reinforce(self) -> None:
         cfg, progress = self.cfg, self.progress
@@ -205,10 +191,10 @@ class Fit:
                 due = _due(progress.step, cfg.trainer.test_freq) and not last  # the final evaluation follows the last
                 if self.val_tasks and (due or (last and cfg.trainer.best_metric)):
                     _, improved = self._validate("rl")
-                ending = last or bool(progress.stopped) or self.asked.stop
+                ending = last or bool(progress.stopped) or self.stop.made
                 if _due(progress.step, cfg.trainer.save_freq) or ending or improved:
                     self._save()
-                if self.asked.stop:
+                if self.stop.made:
                     raise Interrupted(self._left())
         if progress.stopped:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
@@ -246,17 +232,17 @@ class Fit:
         progress.seconds["eval"] += time.monotonic() - start
         progress.seconds["total"] += time.monotonic() - self.began
         self._write_fidelity()
-        others = self.cast.hashes()
+        others = self.roles.hashes()
         changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
         assert not changed, f"the frozen weights of {changed[0]} have changed"
-        mine = weights_hash(self.parts.engine.model) if cfg.roles else None  # as a later stage will load them
+        mine = self.policy.sampler.weights_digest() if cfg.roles else None  # as a later stage will load them
         return write_report(self.run, cfg, progress, lengths, groups, row, others=others, weights=mine)
 
     def _only_validate(self) -> dict[str, Any]:
         """trainer.val_only: measure the weights as they are; nothing of the run itself changes."""
         progress = self.progress
         self._load_progress()
-        self.parts.sync(progress.step)
+        self.policy.sync(progress.step)
         start = time.monotonic()
         title = f"after step {progress.step}" if progress.step else "before training"
         groups, row = validate(self.collector, self.val_tasks, self.console, title)
@@ -270,9 +256,6 @@ class Fit:
             return write_report(self.run, self.cfg, progress, [], groups, row, name="validation")
 
     # ---- helpers ----
-
-    def _build_critic(self, actor: Learner) -> Critic:
-        return build_critic(self.cfg, actor, self.total, self.console.warn)
 
     def _validate(self, phase: str, judged: bool = True) -> tuple[float, bool]:
         """Held-out success now, and whether trainer.best_metric was never better."""
@@ -293,14 +276,8 @@ class Fit:
         now = time.monotonic()
         progress.seconds["total"] += now - self.began
         self.began = now
-        checkpoint.save(
-            self.folder,
-            f"step-{progress.step}",
-            self.parts.learner,
-            self.parts.tokenizer,
-            progress.state(),
-            self.critic,
-        )
+        given = self.policy.learner, self.policy.renderer, progress.state(), self.critic
+        checkpoint.save(self.folder, f"step-{progress.step}", *given)
         keep_best(self.folder, progress)
         keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
@@ -327,7 +304,7 @@ class Fit:
         if self.start is not None:
             state: dict[str, Any] | None = self.start.state
         else:
-            given = self.parts.learner, self.console.warn, self.critic
+            given = self.policy.learner, self.console.warn, self.critic
             state = checkpoint.load_newest(self.folder, "step", *given, needed=checkpoint.NEEDED)
         if state is None and checkpoint.names(self.folder, "step"):
             raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")

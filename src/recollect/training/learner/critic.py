@@ -18,13 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from recollect.algos.aggregation import token_weights
+from recollect.config import Config
 from recollect.config import Critic as CriticConfig
+from recollect.engine import load_fitted
+from recollect.models.attention import is_ours
+from recollect.models.compiled import compile_layers, worth_compiling
+from recollect.models.starting_model import starting_model
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.training.learner.forward import hidden_states
-from recollect.training.learner.learner import Learner
-from recollect.training.learner.token_budget import Budget, run_with_budget
-from recollect.training.learner.weight_files import read_weights, write_weights
+from recollect.training.learner.adapt import adapt
+from recollect.training.learner.forward import check_head, hidden_states
+from recollect.training.learner.learner import Watcher
+from recollect.training.learner.loss_scale import loss_scale
+from recollect.training.learner.token_budget import Budget, MicroBatching
+from recollect.training.learner.trained_model import TrainedModel
+from recollect.training.learner.weight_files import OPTIMIZER, read_weights, write_weights
+from recollect.types import BadInput
 
 HEAD = "value_head.safetensors"
 
@@ -61,15 +70,15 @@ def explained_variance(values: Tensor, returns: Tensor) -> float:
     return 1.0 - float((returns - values).double().var()) / spread if spread > 0 else 0.0
 
 
-class Critic:
-    """The value function and its updates.
+class LocalCritic:
+    """The value function of this process and its updates.
 
     ``mini_batch`` (prompts per update; 0: all) and ``epochs`` are what the configuration resolves to.
     """
 
     def __init__(
         self,
-        learner: Learner,
+        trained: TrainedModel,
         cfg: CriticConfig,
         mini_batch: int = 0,
         epochs: int = 1,
@@ -77,61 +86,60 @@ class Critic:
         scale: float | None = None,
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        self.learner, self.cfg, self.mini_batch, self.epochs = learner, cfg, mini_batch, epochs
-        self.share_prefixes = share_prefixes
+        self.trained, self.cfg, self.mini_batch, self.epochs = trained, cfg, mini_batch, epochs
         self.scale = scale  # the divisor of seq-mean-token-sum-norm
-        self.budget = Budget(cfg.ppo_max_token_len_per_gpu, warn)
+        budget = Budget(cfg.ppo_max_token_len_per_gpu, warn)
+        self.cut = MicroBatching(budget, cfg.ppo_micro_batch_size_per_gpu, share_prefixes)
 
-    def packs(self, batch: Batch, rows: Sequence[int], tokens: int) -> list[Packed]:
-        """The critic's micro-batches over some sequences."""
-        most = self.cfg.ppo_micro_batch_size_per_gpu
-        return batch.packs(rows, tokens, max_sequences=most, share=self.share_prefixes)
+    def packed_values(self, packs: Sequence[Packed], entries: int) -> Tensor:
+        """[entries] the value of the state before every trained token of micro-batches, without gradient."""
+        return self.trained.measure(packs, entries, lambda model, packed: model.values(packed))
 
-    def values(self, packs: Sequence[Packed], entries: int) -> Tensor:
-        """[entries] the value of the state before every trained token, without gradient."""
-        return self.learner.measure(packs, entries, lambda model, packed: model.values(packed))
+    def values(self, batch: Batch) -> np.ndarray:
+        """[E] the values of a whole batch, in the critic's own micro-batches."""
+        return self.cut.run(batch, lambda packs: self.packed_values(packs, batch.entries)).cpu().numpy()
 
-    def batch_values(self, batch: Batch) -> Tensor:
-        """[entries] the values of a whole batch, in the critic's own micro-batches."""
-        rows = range(len(batch.sequences))
-        work = lambda packs: self.values(packs, batch.entries)
-        return run_with_budget(lambda tokens: self.packs(batch, rows, tokens), self.budget, work)
+    def watch(self, watcher: Watcher | None) -> None:
+        """Have somebody told of every micro-batch."""
+        self.trained.on_micro_batch = watcher
 
-    def passes(self, batch: Batch) -> int:
+    def updates(self, batch: Batch) -> int:
         """How many updates a batch gives it."""
         return batch.updates(self.mini_batch, self.epochs)
 
     def update(
         self,
         batch: Batch,
-        returns_E: Tensor | np.ndarray,
-        old_values_E: Tensor | np.ndarray,
+        returns: np.ndarray,
+        old_values: np.ndarray,
         seed: Sequence[int] = (0,),
         head_only: bool = False,
+        place: int | None = None,
     ) -> dict[str, float]:
         """All mini-batches and epochs of one step; returns metrics averaged over the updates.
 
         ``head_only`` leaves the body alone: with a shared body the policy then does not change.
         """
-        on_device = lambda a: torch.as_tensor(a, dtype=torch.float32, device=self.learner.device)
-        returns, old = on_device(returns_E), on_device(old_values_E)
+        on_device = lambda a: torch.as_tensor(a, dtype=torch.float32, device=self.trained.device)
+        aims, old = on_device(returns), on_device(old_values)
+        self.trained.place = place
         rows: list[dict[str, float]] = []
-        with self.learner.awake():
+        with self.trained.awake():
             for members, entries in batch.mini_batches(
                 self.mini_batch, self.epochs, seed, self.cfg.shuffle is not False
             ):
                 weight = np.zeros(batch.entries)
                 of = batch.trajectories_E[entries], batch.sequences_E[entries]
                 weight[entries] = token_weights(self.cfg.loss_agg_mode, *of, self.scale)
-                rows.append(self._one_update(batch, members, on_device(weight), returns, old, head_only))
+                rows.append(self._one_update(batch, members, on_device(weight), aims, old, head_only))
         means = {k: float(np.mean([r[k] for r in rows])) for k in (rows[0] if rows else ())}
-        return means | {"vf_explained_var": explained_variance(old, returns), "updates": float(len(rows))}
+        return means | {"vf_explained_var": explained_variance(old, aims), "updates": float(len(rows))}
 
     def _one_update(
         self, batch: Batch, members: list[int], weight: Tensor, returns: Tensor, old: Tensor, head_only: bool
     ) -> dict[str, float]:
         def work(packs: list[Packed]) -> dict[str, float]:
-            clipped = torch.zeros((), device=self.learner.device)
+            clipped = torch.zeros((), device=self.trained.device)
 
             def loss(model: ValueModel, packed: Packed) -> Tensor:
                 e = packed.entry
@@ -140,30 +148,71 @@ class Critic:
                 clipped.add_((weight[e] * bound).sum())
                 return self.cfg.loss_coef * (weight[e] * each).sum()
 
-            total = self.learner.accumulate(packs, loss) / self.cfg.loss_coef
+            total = self.trained.accumulate(packs, loss) / self.cfg.loss_coef
             share = float(weight.sum())
             return {"value_loss": total, "value_clip_fraction": float(clipped) / share if share else 0.0}
 
-        reset = self.learner.optimizer.zero_grad
-        made = run_with_budget(lambda tokens: self.packs(batch, members, tokens), self.budget, work, reset)
-        return made | self.learner.step()
+        made = self.cut.run(batch, work, members, self.trained.optimizer.zero_grad)
+        return made | self.trained.step()
 
     # ---- checkpoints ----
 
-    def save_weights(self, folder: Path) -> None:
-        """Write the head, and the body unless it is the actor's."""
+    def save(self, folder: Path) -> None:
+        """Write the optimizer, the head, and the body unless it is the actor's."""
         from safetensors.torch import save_file
 
-        model = self.learner.model
-        if self.learner.owner is None:
+        model = self.trained.model
+        if self.trained.owner is None:
             write_weights(model.body, folder)
         save_file({k: v.detach().cpu() for k, v in model.value_head.state_dict().items()}, folder / HEAD)
+        torch.save(self.trained.state(), folder / OPTIMIZER)
 
-    def load_weights(self, folder: Path) -> None:
-        """Read what `save_weights` wrote."""
+    def load(self, folder: Path) -> None:
+        """Take what `save` wrote."""
         from safetensors.torch import load_file
 
-        model = self.learner.model
-        if self.learner.owner is None:
+        saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location=self.trained.device)
+        model = self.trained.model
+        if self.trained.owner is None:
             read_weights(folder, model.body)
         model.value_head.load_state_dict(load_file(folder / HEAD))
+        self.trained.load_state(saved)
+
+
+def make_critic(
+    cfg: Config, actor: TrainedModel, updates: int, warn: Callable[[str], None] = lambda message: None
+) -> LocalCritic:
+    """The critic that the configuration asks for, beside an actor; ``updates`` is the length of its schedule."""
+    critic = cfg.critic
+    body, owner = (actor.model.base_model, actor) if critic.model.share_actor else (_own_body(cfg, actor), None)
+    trained = TrainedModel(
+        ValueModel(body),
+        critic.optim,
+        updates,
+        actor.dtype,
+        critic.grad_clip,
+        actor.threads,
+        offload=critic.fsdp_config,
+        seed=cfg.trainer.seed,
+        owner=owner,
+    )
+    if owner is None and is_ours(body) and worth_compiling(trained.model):
+        compile_layers(trained.model, trained=True)
+    ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
+    mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size
+    epochs = ppo.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
+    return LocalCritic(trained, critic, mini_batch, epochs, prefixes, loss_scale(cfg), warn)
+
+
+def _own_body(cfg: Config, actor: TrainedModel) -> Any:
+    """The body of a model of the critic's own, which has to read the actor's tokens."""
+    name = cfg.critic.model.path or cfg.actor_rollout_ref.model.path
+    with starting_model(cfg, name) as path:
+        whole = load_fitted(path, torch.float32, actor.device.type)
+    check_head(whole)
+    if whole.config.vocab_size < actor.model.config.vocab_size:
+        raise BadInput(
+            f"critic.model.path={name} knows {whole.config.vocab_size} tokens and the actor "
+            f"{actor.model.config.vocab_size}; the critic has to read the actor's tokens"
+        )
+    return adapt(whole.base_model, cfg.critic.model, name, cfg.trainer.seed)

@@ -1,283 +1,144 @@
-"""The learner owns weights and their optimizer. It measures tokens with them and makes updates.
+"""What the trainer asks of those who learn, wherever they compute.
 
-What is measured is a function of model and micro-batch, so actor and critic are learners over different models.
+Batches go in, arrays over their trained tokens and plain numbers come out. Models, optimizers, devices, micro-batches
+and memory are a learner's own business: it may be this process or many ranks. Weights leave it in two ways: into a
+folder (`export`, `save`) or into a sampler (`sync`).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from recollect.config import Offload, Optim, RefOffload
-from recollect.models.attention import focus, using
-from recollect.models.lora import adapters_off, is_adapted, plain_copy
-from recollect.models.native.modules import replace_modules
+from recollect.config import Optim
+from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.training.learner import recompute
-from recollect.training.learner.forward import Prediction, predict, statistics
-from recollect.training.learner.host_offload import park, park_optimizer, wake, wake_optimizer
-from recollect.training.learner.master_weights import Masters, to_half
-from recollect.training.learner.optimizers import Optimizers, build_optimizer, learning_rate
+from recollect.samplers.sampler import Sampler
+from recollect.types import Sample
 
-Measure = Callable[[Any, Packed], Tensor]  # (model, micro-batch) → a number for each of its targets
-# (micro-batch, entries' logprobs, entries' entropies, with a reference also entries' divergences) → scalar
-Loss = Callable[..., Tensor]
+Watcher = Callable[[int, int], None]  # is called with (micro-batches done, all of them) of a pass
+Metrics = dict[str, float]
 
 
-class Learner:
-    """A model in float32, computed in ``dtype``, and its optimizer.
+@dataclass(frozen=True)
+class ModelFacts:
+    """What others need to know about a learner's model."""
 
-    With ``half`` the model's own weights are bfloat16, which an engine can share, with float32 masters behind them.
-    ``adapters`` False computes with a LoRA model's base. ``offload`` says what waits in host memory between uses; a
-    stretch of work over several calls can be put inside `awake`, so that the weights move once. An ``owner`` is the
-    learner whose weights these are, if they are another's; it alone moves them.
-    """
+    window: int  # tokens of a sequence
+    vocabulary: int  # ids that it knows
+    trained: int  # parameters that learn
+    note: str = ""  # how it is computed, where that is not the fast way
 
-    def __init__(
+
+@dataclass(frozen=True)
+class PolicyTargets:
+    """What a policy update is made from. Arrays run over all trained tokens of the batch."""
+
+    advantages: np.ndarray
+    old: np.ndarray | None = None  # log-probabilities before the update; None: the update is on-policy
+    reference: np.ndarray | None = None  # log-probabilities of the reference policy, where the loss needs them
+
+
+class ReferencePolicy(Protocol):
+    """A policy that stays as it is, to measure how far another one has moved."""
+
+    def logprobs(self, batch: Batch) -> np.ndarray:
+        """[E] the log-probability of every trained token."""
+
+    def load_weights(self, folder: Path) -> None:
+        """Take the weights of a checkpoint."""
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Have somebody told of every micro-batch; None: nobody any more."""
+
+
+class Learner(ReferencePolicy, Protocol):
+    """The policy that is trained, and its optimizer."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What its model is."""
+
+    def divergence(self, batch: Batch, reference: ReferencePolicy) -> np.ndarray:
+        """[E] the exact divergence from a reference of this learner, over the whole vocabulary."""
+
+    def update(
         self,
-        model: Any,
-        optim: Optim,
-        total_updates: int,
-        dtype: torch.dtype,
-        grad_clip: float = 1.0,
-        threads: int = 0,
-        frozen: bool = False,
-        offload: Offload | None = None,
-        adapters: bool = True,
-        seed: int = 0,
-        owner: Learner | None = None,
-        half: bool = False,
-    ) -> None:
-        self.half: bool = half if owner is None else owner.half
-        self.masters: Masters | None = None if owner is None else owner.masters
-        if half and owner is None and not frozen:
-            self.masters = Masters(model)
-        elif half:
-            to_half(model)
-        elif not self.half and not is_adapted(model):
-            model.float()
-        self.model = model
-        focus(self.model)
-        self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
-        if self.device.type == "cpu" and owner is None:  # an owner has done it, and weights may be shared since
-            replace_modules(model)
-        self.dtype = dtype
-        self.optim = optim
-        self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim, self.masters)
-        self.total_updates = total_updates
-        self.updates = 0
-        self.place: int | None = None  # in the learning rate's schedule; None: it goes on with every update
-        self.grad_clip = grad_clip
-        self.threads = threads  # CPU threads to compute with; 0: leave them as they are
-        self.offload = offload or Offload()
-        self.adapters = adapters
-        self.seed = seed  # of dropout
-        self.owner = owner
-        self.on_micro_batch: Callable[[int, int], None] | None = None  # told (done, all) after each one
-        self._users = 0  # nested uses of the weights
+        batch: Batch,
+        targets: PolicyTargets,
+        reference: ReferencePolicy | None = None,
+        seed: Sequence[int] = (0,),
+        place: int | None = None,
+    ) -> Metrics:
+        """All mini-batches and epochs of one RL step; returns metrics averaged over the updates.
 
-    # ---- contexts ----
-
-    def compute(self) -> AbstractContextManager[Any]:
-        """The context in which the model computes in its compute type."""
-        if self.threads and torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        if self.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
-    @contextmanager
-    def awake(self) -> Iterator[None]:
-        """The weights are on the device; with param_offload they go back to host memory after the outermost use."""
-        if self.owner is not None:
-            with self.owner.awake():
-                yield
-            return
-        if self._users == 0:
-            wake(self.model, self.device)
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0 and self.offload.param_offload:
-                park(self.model)
-
-    @contextmanager
-    def _policy(self) -> Iterator[None]:
-        with self.compute(), nullcontext() if self.adapters else adapters_off(self.model):
-            yield
-
-    @contextmanager
-    def _noise(self) -> Iterator[None]:
-        """Dropout depends on the seed and the update alone, so that a resumed run draws the same."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(((self.seed << 32) + self.updates) % (1 << 63))
-            yield
-
-    def _one_by_one(self, packs: Sequence[Packed]) -> Iterator[Packed]:
-        """Micro-batches on the device; whoever watches is told of each when it is done."""
-        for done, packed in enumerate(packs, 1):
-            yield packed.to(self.device)
-            if self.on_micro_batch is not None:
-                self.on_micro_batch(done, len(packs))
-
-    # ---- measuring ----
-
-    @torch.no_grad()
-    def measure(self, packs: Sequence[Packed], entries: int, what: Measure) -> Tensor:
-        """[entries] a measure of every trained token under the current weights, without gradient."""
-        out = torch.zeros(entries, device=self.device)
-        with self.awake():
-            self.model.eval()
-            for packed in self._one_by_one(packs):
-                with self._policy():
-                    found = what(self.model, packed)
-                out[packed.entry] = found[packed.entry_target]
-        return out
-
-    def logprobs(self, packs: Sequence[Packed], entries: int, temperature: float = 1.0) -> Tensor:
-        """[entries] log-probabilities of all trained tokens."""
-        return self.measure(packs, entries, lambda model, packed: statistics(model, packed, temperature).logprob)
-
-    def divergence(self, packs: Sequence[Packed], entries: int, reference: Learner, temperature: float = 1.0) -> Tensor:
-        """[entries] exact divergence from a reference at every trained token, over the whole vocabulary."""
-
-        def found(model: Any, packed: Packed) -> Tensor:
-            other = reference.prediction(packed)
-            value = statistics(model, packed, temperature, reference=other).divergence
-            assert value is not None
-            return value
-
-        with reference.awake():
-            return self.measure(packs, entries, found)
-
-    @torch.no_grad()
-    def prediction(self, packed: Packed) -> Prediction:
-        """What this model predicts at every target of a micro-batch, for others to compare with."""
-        training = self.model.training
-        self.model.eval()
-        with self.awake(), self._policy():
-            found = predict(self.model, packed)
-        self.model.train(training)
-
-        def head(hidden: Tensor) -> Tensor:
-            with self._policy():
-                return found.head(hidden)
-
-        return found._replace(head=head)
-
-    # ---- updating ----
-
-    def accumulate(self, packs: Sequence[Packed], loss: Measure) -> float:
-        """Add up the gradients of micro-batches' losses and return the summed loss.
-
-        The loss of an entry must already carry its share of the whole mini-batch, so that the sum over micro-batches
-        is the loss whatever the split.
-        """
-        total = torch.zeros((), device=self.device)
-        with self.awake(), self._noise():
-            self.model.train()
-            for packed in self._one_by_one(packs):
-                recompute.choose(self.model, len(packed.tokens), self.optimizer.owed())
-                with self._policy():
-                    value = loss(self.model, packed)
-                with using(packed.plan):  # recomputed activations attend again
-                    value.backward()
-                total += value.detach()
-        return float(total)
-
-    def backward(
-        self, packs: Sequence[Packed], loss: Loss, temperature: float = 1.0, reference: Learner | None = None
-    ) -> float:
-        """Accumulate the gradients of a loss of log-probabilities and entropies; returns the summed loss.
-
-        With a reference the loss also gets the exact divergence from it, as a fourth argument.
+        ``place`` is where the step stands in the learning rate's schedule; None: every update moves on by one.
+        ``reference`` is for losses with the exact divergence.
         """
 
-        def value(model: Any, packed: Packed) -> Tensor:
-            other = None if reference is None else reference.prediction(packed)
-            found = statistics(model, packed, temperature, reference=other)
-            with torch.autocast(self.device.type, enabled=False):
-                return loss(packed, *(x[packed.entry_target] for x in found if x is not None))
+    def imitate(self, item: Sequence[Sample] | Packed) -> Metrics:
+        """One supervised update: the mean loss over all trained tokens, and what happened."""
 
-        with nullcontext() if reference is None else reference.awake():
-            return self.accumulate(packs, value)
+    def imitation_scores(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """[E] −log p of every trained token, and whether it would have been the first choice."""
 
-    def step(self) -> dict[str, float]:
-        """Apply the accumulated gradients; a non-finite gradient is dropped and reported."""
-        place = self.updates if self.place is None else self.place
-        lr = learning_rate(self.optim, place, self.total_updates)
-        self.optimizer.set_lr(lr)
-        with self.awake():
-            wake_optimizer(self.optimizer, self.device)
-            norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.gradients(), self.grad_clip))
-            finite = norm == norm and norm != float("inf")
-            if finite:
-                self.optimizer.step()
-            self.optimizer.zero_grad()
-            if self.offload.optimizer_offload:
-                park_optimizer(self.optimizer)
-        self.updates += 1
-        return {"grad_norm": norm if finite else 0.0, "lr": lr, "skipped_updates": float(not finite)}
+    def keep_reference(self) -> ReferencePolicy:
+        """The policy as it is now, kept still; of a LoRA model its base."""
 
-    def skip(self) -> None:
-        """Pass over an update that has no gradient; the learning rate's schedule goes on."""
-        self.updates += 1
+    def make_critic(self, updates: int) -> ValueLearner:
+        """The critic that the configuration asks for: beside this policy, or on its body."""
 
-    # ---- state ----
+    def with_optimizer(self, optim: Optim, updates: int) -> Learner:
+        """A learner of the same weights with an optimizer and a schedule of its own."""
 
-    def plain(self, dtype: torch.dtype) -> Any:
-        """The trained model by itself in host memory, adapters merged, with the exact weights."""
-        if self.masters is None:
-            return plain_copy(self.model, dtype)
-        made = plain_copy(self.model, torch.float32)
-        for name, parameter in made.named_parameters():
-            if name in self.masters.weights:
-                parameter.data.copy_(self.masters.weights[name].data)
-        return made.to(dtype)
+    def set_schedule(self, updates: int) -> None:
+        """Say how many updates the learning rate's schedule has."""
 
-    def state(self) -> dict[str, Any]:
-        """Everything but the weights that a resumed run needs."""
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+    def short_of_memory(self) -> bool:
+        """True when an update may need the memory that sampling holds."""
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        with self.awake():  # an optimizer puts its state where its parameters are
-            self.optimizer.load_state_dict(state["optimizer"])
-        if self.offload.optimizer_offload:
-            park_optimizer(self.optimizer)
-        self.updates = int(state["updates"])
+    def save(self, folder: Path, bases: Path) -> None:
+        """Write weights and optimizer into a folder; a base that is nowhere else to load from goes below ``bases``."""
+
+    def load(self, folder: Path) -> None:
+        """Take what `save` wrote."""
+
+    def export(self, folder: Path, dtype: str) -> None:
+        """Write the plain model, adapters merged, as transformers and vLLM load it."""
+
+    def sync(self, sampler: Sampler, version: int) -> None:
+        """Give a sampler the weights as they are now, under a version."""
 
 
-def reference_of(learner: Learner, offload: RefOffload | None = None) -> Learner:
-    """The policy as it is now, kept still; of a LoRA model its base, adapters off, without a second copy."""
-    if is_adapted(learner.model):
-        return Learner(
-            learner.model,
-            learner.optim,
-            1,
-            learner.dtype,
-            threads=learner.threads,
-            frozen=True,
-            adapters=False,
-            owner=learner,
-        )
-    with learner.awake():
-        model = copy.deepcopy(learner.model).requires_grad_(False)
-    parked = Offload(param_offload=offload is not None and offload.param_offload)
-    return Learner(
-        model,
-        learner.optim,
-        1,
-        learner.dtype,
-        threads=learner.threads,
-        frozen=True,
-        offload=parked,
-        half=learner.half,
-    )
+class ValueLearner(Protocol):
+    """The critic: what return it expects from each state, and its optimizer."""
+
+    def values(self, batch: Batch) -> np.ndarray:
+        """[E] the value of the state before every trained token."""
+
+    def updates(self, batch: Batch) -> int:
+        """How many updates a batch gives it."""
+
+    def update(
+        self,
+        batch: Batch,
+        returns: np.ndarray,
+        old_values: np.ndarray,
+        seed: Sequence[int] = (0,),
+        head_only: bool = False,
+        place: int | None = None,
+    ) -> Metrics:
+        """All mini-batches and epochs of one step; ``head_only`` leaves a body that the policy shares as it is."""
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Have somebody told of every micro-batch; None: nobody any more."""
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer into a folder."""
+
+    def load(self, folder: Path) -> None:
+        """Take what `save` wrote."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
+from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 
 T = TypeVar("T")
@@ -48,3 +49,27 @@ def run_with_budget(
             torch.cuda.empty_cache()
         budget.tokens = smaller
         budget.warn(f"the GPU's memory ran out; going on with at most {smaller} tokens per micro-batch")
+
+
+@dataclass
+class MicroBatching:
+    """How batches are cut into micro-batches for one kind of pass."""
+
+    budget: Budget
+    most: int | None = None  # sequences in each
+    share: bool = True  # sequences share the prefixes that they have in common
+
+    def packs(self, batch: Batch, rows: Sequence[int], tokens: int) -> list[Packed]:
+        """Micro-batches of at most so many tokens over some sequences."""
+        return batch.packs(rows, tokens, max_sequences=self.most, share=self.share)
+
+    def run(
+        self,
+        batch: Batch,
+        work: Callable[[list[Packed]], T],
+        rows: Sequence[int] | None = None,
+        reset: Callable[[], Any] = lambda: None,
+    ) -> T:
+        """`run_with_budget` over some sequences of a batch; None: all of them."""
+        chosen = range(len(batch.sequences)) if rows is None else rows
+        return run_with_budget(lambda tokens: self.packs(batch, chosen, tokens), self.budget, work, reset)

@@ -11,6 +11,8 @@ from recollect.models.lora import is_adapted, load_adapter, save_adapter
 from recollect.models.weights_check import check_finite
 from recollect.training.learner.master_weights import Masters
 
+OPTIMIZER = "optimizer.pt"  # the file beside them with the state of their optimizer
+
 
 def write_weights(model: Any, folder: Path, base: str | None = None) -> None:
     """Write what is trained of a model: a Hugging Face folder, or an adapter as peft writes it."""

@@ -21,8 +21,8 @@ from recollect.types import Score, Trajectory
 class Estimate(NamedTuple):
     """What the update needs, over all trained tokens, and what is worth knowing about it."""
 
-    advantages: Tensor
-    returns: Tensor
+    advantages: np.ndarray
+    returns: np.ndarray
     metrics: dict[str, float]
 
 
@@ -78,7 +78,7 @@ def estimate(
     rewards = torch.from_numpy(token_rewards(batch, units_E, trajectories, cfg.group_by != "task"))
     metrics: dict[str, float] = {}
     if cfg.use_kl_in_reward:
-        divergence = _divergence(cfg, notes).double().cpu()
+        divergence = _divergence(cfg, notes).double()
         rewards = rewards - control.coef * divergence
         mean = _mean_over(divergence, batch.trajectories_E)
         metrics |= {"actor/reward_kl": mean, "actor/kl_coef": control.coef}
@@ -90,7 +90,7 @@ def estimate(
         found = [earned(greedy[g], role, question) for g, role, question in places]
         baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
-    values = None if notes.values is None else notes.values.double().cpu()
+    values = None if notes.values is None else torch.from_numpy(notes.values).double()
     advantages, returns = chosen_estimator(cfg.adv_estimator).function(
         rewards,
         values,
@@ -107,16 +107,16 @@ def estimate(
     sizes = np.unique(np.unique(groups_E * count + units_E) // count, return_counts=True)[1]
     metrics["rollout/groups_of_one"] = float((sizes == 1).sum())
     metrics |= {"advantage/mean": float(advantages.mean()), "advantage/max": float(advantages.abs().max())}
-    return Estimate(advantages.float(), returns.float(), metrics)
+    return Estimate(advantages.float().numpy(), returns.float().numpy(), metrics)
 
 
 def _divergence(cfg: Algorithm, notes: Annotations) -> Tensor:
     if cfg.kl_penalty == "full":
         assert notes.divergence is not None
-        return notes.divergence
+        return torch.from_numpy(notes.divergence)
     assert notes.old is not None
     assert notes.reference is not None
-    return KL[cfg.kl_penalty](notes.old, notes.reference)
+    return KL[cfg.kl_penalty](torch.from_numpy(notes.old), torch.from_numpy(notes.reference))
 
 
 def _mean_over(x_E: Tensor, ids_E: np.ndarray) -> float:

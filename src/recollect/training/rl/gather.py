@@ -31,7 +31,7 @@ class Gathered:
     batches: int = 0  # batches of tasks that were taken
 
 
-class Gathers(Protocol):
+class GroupSource(Protocol):
     """Who provides a step's groups: a sampler, or a reader of stored ones."""
 
     def gather(self, step: int, position: int) -> Gathered: ...

@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from recollect import config
 from recollect.algos.control import KLControl
 from recollect.config import Config
 from recollect.packing.batch import Batch, build_batch, fidelity
 from recollect.runs.directory import Run
-from recollect.training.learner.critic import Critic
-from recollect.training.learner.free_memory import is_scarce
-from recollect.training.learner.learner import Learner
-from recollect.training.rl.annotate import Annotations, Budgets, annotate, updates_of
+from recollect.training.learner.learner import PolicyTargets, ReferencePolicy, ValueLearner
+from recollect.training.rl.annotate import Annotations, annotate, updates_of
 from recollect.training.rl.estimate import estimate
-from recollect.training.rl.gather import Gathers
+from recollect.training.rl.gather import GroupSource
 from recollect.training.rl.metrics import role_tokens, step_metrics
-from recollect.training.rl.update import policy_update
-from recollect.training.setup import Parts
-from recollect.training.step_progress import told
+from recollect.training.setup import TrainedPolicy
+from recollect.training.step_progress import phase_progress
 from recollect.types import BadInput
 
 
@@ -64,6 +61,14 @@ def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:
     return KLControl(start, cfg.type, cfg.target_kl, cfg.horizon)
 
 
+class SharesMemory(Protocol):
+    """A sampler, or several, whose memory an update may use."""
+
+    def free(self) -> None: ...
+
+    def restore(self) -> None: ...
+
+
 class Reinforce:
     """Collect, annotate, estimate, update, sync, log."""
 
@@ -71,29 +76,28 @@ class Reinforce:
         self,
         cfg: Config,
         run: Run,
-        parts: Parts,
-        gatherer: Gathers,
+        policy: TrainedPolicy,
+        gatherer: GroupSource,
         progress: Progress,
-        critic: Critic | None = None,
-        warn: Callable[[str], None] = lambda message: None,
+        critic: ValueLearner | None = None,
+        others: SharesMemory | None = None,
     ) -> None:
-        self.cfg, self.run, self.parts, self.progress, self.critic = cfg, run, parts, progress, critic
+        self.cfg, self.run, self.policy, self.progress, self.critic = cfg, run, policy, progress, critic
         self.gatherer = gatherer
-        self.budgets = Budgets.of(cfg, warn)
-        self.reference: Learner | None = None
-        self.free_others: Callable[[], None] = lambda: None  # the caches of models that are not trained
+        self.reference: ReferencePolicy | None = None
+        self.samplers: list[SharesMemory] = [policy.sampler, *([] if others is None else [others])]
         self.show: Callable[[str], None] = lambda text: None  # told how far the step has come
 
     def step(self) -> dict[str, float]:
         """One whole step; returns its row of metrics."""
-        cfg, progress, learner = self.cfg, self.progress, self.parts.learner
+        cfg, progress, learner = self.cfg, self.progress, self.policy.learner
         seed = (cfg.trainer.seed, progress.step)
         control = kl_control(cfg.algorithm.kl_ctrl, progress.kl_coef)
         start = time.monotonic()
         made = self.gatherer.gather(progress.step, progress.batches)
-        if cfg.actor_rollout_ref.rollout.free_cache_engine and is_scarce(learner.device):
-            self.parts.engine.free()
-            self.free_others()
+        freed = self.samplers if cfg.actor_rollout_ref.rollout.free_cache_engine and learner.short_of_memory() else []
+        for sampler in freed:
+            sampler.free()
         collected = time.monotonic()
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
@@ -102,19 +106,20 @@ class Reinforce:
             guess = estimate(cfg.algorithm, batch, trajectories, notes, control, made.greedy)
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
-            learner.place = progress.step - cfg.trainer.critic_warmup  # all updates of a step have its learning rate
             if self.critic is not None and notes.values is not None:
-                self.critic.learner.place = progress.step
                 alone = warming and cfg.critic.model.share_actor  # a shared body is the policy, which stays as it is
-                with told(self.show, "critic update", [self.critic.learner], self.critic.passes(batch)):
-                    learned = self.critic.update(batch, guess.returns, notes.values, seed, head_only=alone)
+                with phase_progress(self.show, "critic update", [self.critic], self.critic.updates(batch)):
+                    learned = self.critic.update(batch, guess.returns, notes.values, seed, alone, progress.step)
                 changed |= {f"critic/{name}": value for name, value in learned.items()}
             if not warming:
-                given = notes, self.reference, seed, self.budgets
-                with told(self.show, "policy update", [learner], updates_of(cfg, batch)):
-                    changed |= policy_update(cfg, learner, batch, guess.advantages, *given)
-        trained, sampled = fidelity(batch, trajectories, self.parts.engine.version)
-        self.parts.sync(progress.step + 1)
+                targets = PolicyTargets(guess.advantages, notes.old, notes.reference)
+                place = progress.step - cfg.trainer.critic_warmup  # all updates of a step have its learning rate
+                with phase_progress(self.show, "policy update", [learner], updates_of(cfg, batch)):
+                    changed |= learner.update(batch, targets, self.reference, seed, place)
+        trained, sampled = fidelity(batch, trajectories, self.policy.sampler.version)
+        for sampler in freed:
+            sampler.restore()
+        self.policy.sync(progress.step + 1)
         updated = time.monotonic()
 
         progress.step += 1
@@ -138,7 +143,6 @@ class Reinforce:
         return row
 
     def _annotate(self, batch: Batch) -> Annotations:
-        critic = None if self.critic is None else self.critic.learner
-        learners = self.parts.learner, self.reference, critic
-        with told(self.show, "log-probabilities", learners, sum(x is not None for x in learners)):
-            return annotate(self.cfg, self.parts.learner, self.reference, self.critic, batch, self.budgets)
+        asked = self.policy.learner, self.reference, self.critic
+        with phase_progress(self.show, "log-probabilities", asked, sum(x is not None for x in asked)):
+            return annotate(self.cfg, *asked, batch)

@@ -9,6 +9,7 @@ from pathlib import Path
 from recollect.agents.progress import shown
 from recollect.agents.rollout import Collector
 from recollect.config import Config
+from recollect.config.rules import val_only_problem
 from recollect.domains.families import has_lengths, planned_turns
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, evaluate, metric_names, validation_row
@@ -21,8 +22,10 @@ from recollect.types import BadInput, Group, Task
 BEST = "best"  # the checkpoint with the largest trainer.best_metric
 
 
-def check_best_metric(cfg: Config, tasks: Sequence[Task]) -> None:
-    """Refuse a best_metric that no validation will have, and patience without one."""
+def check_validation(cfg: Config, tasks: Sequence[Task]) -> None:
+    """Refuse a run that can only validate and has no tasks, a best_metric that no validation has, idle patience."""
+    if problem := val_only_problem(cfg, bool(tasks)):
+        raise BadInput(problem)
     metric = cfg.trainer.best_metric
     if metric is None:
         if cfg.trainer.patience > 0:

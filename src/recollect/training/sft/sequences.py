@@ -25,7 +25,7 @@ from recollect.types import BadInput, Sample
 
 
 @dataclass
-class Limits:
+class SequenceLimits:
     """Which sequences are taken, and how long they may be."""
 
     min_reward: float = 0.0  # of rows that have a reward
@@ -34,7 +34,7 @@ class Limits:
 
 
 @dataclass
-class Reading:
+class LoadedSequences:
     """Sequences, and what happened on the way."""
 
     samples: list[Sample] = field(default_factory=list)
@@ -51,25 +51,27 @@ class Reading:
         return f"{len(self.samples)} sequences from {self.rows} rows{extra}: {tokens:,} tokens, {trained:,} trained on"
 
 
-def read_samples(paths: Sequence[str], renderer: Renderer, limits: Limits) -> Reading:
+def read_samples(paths: Sequence[str], renderer: Renderer, limits: SequenceLimits) -> LoadedSequences:
     """All sequences of some runs, files and folders."""
-    reading = Reading()
+    loaded = LoadedSequences()
     for name in expand(paths):
         path = Path(name).expanduser()
-        for place, samples in _sequences(path, renderer, limits, reading):
+        for place, samples in _sequences(path, renderer, limits, loaded):
             for sample in samples:
-                _take(sample, place, limits, reading)
-    return reading
+                _take(sample, place, limits, loaded)
+    return loaded
 
 
-def _sequences(path: Path, renderer: Renderer, limits: Limits, reading: Reading) -> Iterator[tuple[str, list[Sample]]]:
+def _sequences(
+    path: Path, renderer: Renderer, limits: SequenceLimits, loaded: LoadedSequences
+) -> Iterator[tuple[str, list[Sample]]]:
     """(place, sequences) of every row that counts."""
     for place, row in trajectory_rows([str(path)]):
-        reading.rows += 1
+        loaded.rows += 1
         if _too_low(row, place, limits.min_reward):
-            reading.low += 1
+            loaded.low += 1
             continue
-        yield place, row_samples(row, place, reading.rows, renderer)
+        yield place, row_samples(row, place, loaded.rows, renderer)
 
 
 def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer) -> list[Sample]:
@@ -102,24 +104,24 @@ def _too_low(row: dict[str, Any], place: str, least: float) -> bool:
     return reward_of(row, place) < least
 
 
-def _take(sample: Sample, place: str, limits: Limits, reading: Reading) -> None:
+def _take(sample: Sample, place: str, limits: SequenceLimits, loaded: LoadedSequences) -> None:
     """Keep a sequence, cut to the limit if it has to be."""
     length = len(sample.ids)
     if length > limits.max_length:
         if limits.overlong == "error":
             raise BadInput(f"{place}: {length} tokens, more than {limits.max_length}; sft.overlong=cut or drop")
         if limits.overlong == "drop":
-            reading.dropped += 1
+            loaded.dropped += 1
             return
         for name in ("ids", "mask", "logprobs"):
             setattr(sample, name, getattr(sample, name)[: limits.max_length])
         sample.roles = []  # imitation does not tell them apart
         if not sample.mask.any():
-            reading.dropped += 1
+            loaded.dropped += 1
             return
-        reading.cut += 1
+        loaded.cut += 1
     if sample.mask.any():
-        reading.samples.append(sample)
+        loaded.samples.append(sample)
 
 
 def holds_conversations(paths: Sequence[str]) -> bool:

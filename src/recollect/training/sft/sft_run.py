@@ -14,9 +14,7 @@ from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
 from recollect.models.checkpoints import damage, pin_models
 from recollect.models.checksums import write_checksums
-from recollect.models.device import pick_dtype
-from recollect.models.export import write_model
-from recollect.models.load import context_window
+from recollect.models.export import writing_model
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import Run
 from recollect.runs.trackers.chosen_trackers import trackers_of
@@ -24,7 +22,7 @@ from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import held_out
 from recollect.training import checkpoint
-from recollect.training.interrupt import Asked, Interrupted, interruptible
+from recollect.training.interrupt import Interrupted, StopRequest, interruptible
 from recollect.training.learner.learner import Learner
 from recollect.training.setup import build, build_learner
 from recollect.training.sft.sequences import holds_conversations, read_samples, shuffled_part
@@ -53,8 +51,8 @@ def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
     trackers_of(cfg.trainer.logger, console.warn)
     if tasks := _tasks(cfg):
         check_reward(cfg, tasks, console.say)
-    learner, tokenizer, collector = _parts(cfg, tasks)
-    renderer, window = Renderer(tokenizer), context_window(learner.model.config)
+    learner, renderer, collector = _parts(cfg, tasks, console)
+    window = learner.facts.window
     batches = batches_of(cfg, renderer, window, console.say)  # bad data is refused before anything is written
     conversations = _conversations(cfg, renderer, window)
     _set_steps(cfg, learner, batches)
@@ -65,14 +63,15 @@ def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
             console.say(f"already done: {run.path / 'model'}")
             return dict(done)
         console.warn(f"{run.path} was complete, but is damaged: {wrong}")
-    work = Supervised(cfg, run, console, learner, tokenizer, batches, conversations)
+    work = Supervised(cfg, run, console, learner, renderer, batches, conversations)
     with tracking(cfg, run, console):
         _train(cfg, run, console, work)
         report = _report(run, work, collector() if tasks else None, tasks)
         for source, found in report["held_out"].items():
             console.say(f"held-out success, {source}: {found['accuracy']:.3f} (n = {found['n']})")
-    plain = learner.plain(pick_dtype(cfg.sft.export_dtype, "cpu"))
-    write_model(plain, tokenizer, run.path / "model")
+    with writing_model(run.path / "model") as made:
+        learner.export(made, cfg.sft.export_dtype)
+        renderer.save(made)
     write_checksums(run.path / "model")
     run.write_json(REPORT, report)
     console.say(f"model: {run.path / 'model'}")
@@ -120,18 +119,18 @@ def _conversations(cfg: Config, renderer: Renderer, window: int) -> list[Sample]
     return shuffled_part(found, cfg.data.val_max_samples, cfg.trainer.seed)
 
 
-def _parts(cfg: Config, tasks: Sequence[Task]) -> tuple[Learner, Any, Any]:
-    """Learner and tokenizer, and how to make the agent that attempts tasks with what was learnt."""
+def _parts(cfg: Config, tasks: Sequence[Task], console: Console) -> tuple[Learner, Renderer, Any]:
+    """Learner and renderer, and how to make the agent that attempts tasks with what was learnt."""
     if not tasks:
-        learner, tokenizer = build_learner(cfg, cfg.sft.optim, cfg.sft.steps)
-        return learner, tokenizer, None
-    parts = build(cfg, cfg.sft.optim, cfg.sft.steps, max((t.question for t in tasks), key=len))
+        return *build_learner(cfg, cfg.sft.optim, cfg.sft.steps, console.warn), None
+    longest = max((t.question for t in tasks), key=len)
+    policy = build(cfg, cfg.sft.optim, cfg.sft.steps, longest, console.warn)
 
     def collector() -> Collector:
-        parts.sync(0)
-        return Collector(cfg, parts.roles())
+        policy.sync(0)
+        return Collector(cfg, policy.roles())
 
-    return parts.learner, parts.tokenizer, collector
+    return policy.learner, policy.renderer, collector
 
 
 def _set_steps(cfg: Config, learner: Learner, batches: Any) -> None:
@@ -140,18 +139,17 @@ def _set_steps(cfg: Config, learner: Learner, batches: Any) -> None:
         if not is_stored(cfg):
             raise BadInput("sft.steps=0: say how many updates to make, for example sft.steps=200")
         cfg.sft.steps = cfg.trainer.total_epochs * batches.per_epoch
-    learner.total_updates = cfg.sft.steps
+    learner.set_schedule(cfg.sft.steps)
 
 
 def _warn_of_rate(cfg: Config, learner: Learner, console: Console) -> None:
-    trained = sum(p.numel() for p in learner.model.parameters() if p.requires_grad)
-    if trained >= LARGE and cfg.sft.optim.lr >= 1e-3:
+    if learner.facts.trained >= LARGE and cfg.sft.optim.lr >= 1e-3:
         console.warn(f"sft.optim.lr={cfg.sft.optim.lr:g} suits the embedded models; for this one 1e-5 is usual")
 
 
 def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
     """All updates, from wherever the run stands, and the checkpoint that the next stage starts from."""
-    folder, asked = run.path / "checkpoints", Asked()
+    folder, request = run.path / "checkpoints", StopRequest()
     if (folder / LAST).is_dir():
         try:
             state = checkpoint.load(folder / LAST, work.learner, needed=("metrics_size",))
@@ -163,12 +161,12 @@ def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
     start = work.resume()
     if start == 0:
         run.truncate_metrics(0)
-    with interruptible(console, asked, "update"):
-        done = work.fit(start, lambda: asked.stop)
+    with interruptible(console, request, "update"):
+        done = work.fit(start, lambda: request.made)
     if done < cfg.sft.steps:
         raise Interrupted
     state = {"step": 0, "metrics_size": run.metrics_size()}
-    checkpoint.save(folder, LAST, work.learner, work.tokenizer, state)
+    checkpoint.save(folder, LAST, work.learner, work.renderer, state)
     checkpoint.prune(folder, "sft", 0)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,8 @@ def demonstration_text(demo: Demonstration, style: str, layout: str) -> str:
 class SkillBatches:
     """A map-style data set: item b is batch b, packed."""
 
-    def __init__(self, cfg: Config, tokenizer: Any) -> None:
-        self.cfg, self.renderer = cfg, Renderer(tokenizer)
+    def __init__(self, cfg: Config, renderer: Renderer) -> None:
+        self.cfg, self.renderer = cfg, renderer
 
     def __len__(self) -> int:
         return self.cfg.sft.steps

@@ -10,7 +10,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.expert import ExpertBatches
-from recollect.training.sft.sequences import Limits, Reading, read_samples
+from recollect.training.sft.sequences import LoadedSequences, SequenceLimits, read_samples
 from recollect.training.sft.skill import SkillBatches
 from recollect.types import BadInput
 
@@ -23,10 +23,10 @@ def is_stored(cfg: Config) -> bool:
     return cfg.sft.data not in (*PLAYED, "skill")
 
 
-def limits_of(cfg: Config, window: int) -> Limits:
+def limits_of(cfg: Config, window: int) -> SequenceLimits:
     """What may be trained on: no sequence longer than the model's window."""
     longest = min(cfg.sft.max_length, window) if cfg.sft.max_length else window
-    return Limits(cfg.sft.min_reward, longest, cfg.sft.overlong)
+    return SequenceLimits(cfg.sft.min_reward, longest, cfg.sft.overlong)
 
 
 def check_source(cfg: Config) -> None:
@@ -45,13 +45,13 @@ def batches_of(
     check_source(cfg)
     name = cfg.sft.data
     if name == "skill":
-        return SkillBatches(cfg, renderer.tokenizer)
+        return SkillBatches(cfg, renderer)
     if name in PLAYED:
         return ExpertBatches(cfg, renderer)
-    reading = read_samples(paths_of(cfg), renderer, limits_of(cfg, window))
-    say(f"SFT on {reading.summary()}")
-    _refuse_nothing(cfg, reading)
-    return StoredBatches(reading.samples, cfg.sft.batch_size, cfg.trainer.seed)
+    loaded = read_samples(paths_of(cfg), renderer, limits_of(cfg, window))
+    say(f"SFT on {loaded.summary()}")
+    _refuse_nothing(cfg, loaded)
+    return StoredBatches(loaded.samples, cfg.sft.batch_size, cfg.trainer.seed)
 
 
 def paths_of(cfg: Config) -> list[str]:
@@ -67,7 +67,7 @@ def paths_of(cfg: Config) -> list[str]:
     return [cfg.sft.data]
 
 
-def _refuse_nothing(cfg: Config, reading: Reading) -> None:
-    if not reading.samples:
+def _refuse_nothing(cfg: Config, loaded: LoadedSequences) -> None:
+    if not loaded.samples:
         where = ", ".join(paths_of(cfg))
-        raise BadInput(f"nothing to train on in {where} with sft.min_reward={cfg.sft.min_reward}: {reading.summary()}")
+        raise BadInput(f"nothing to train on in {where} with sft.min_reward={cfg.sft.min_reward}: {loaded.summary()}")

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.models.load import context_window
 from recollect.packing.batch import Batch
-from recollect.packing.micro_batch import Packed
 from recollect.runs.directory import Run
 from recollect.runtime.console import Console, sparkline
 from recollect.training import checkpoint
 from recollect.training.learner.learner import Learner
-from recollect.training.learner.token_budget import Budget, run_with_budget
-from recollect.training.sft.imitation_loss import token_losses
-from recollect.training.sft.measure import token_scores
 from recollect.training.sft.sources import batches_of
-from recollect.training.step_progress import told
+from recollect.training.step_progress import phase_progress
 from recollect.types import Sample
-
-CPU_TOKENS = 4096  # per micro-batch on a CPU: activations that stay in its caches are worth 1.3× in speed
-
-
-@dataclass
-class Tally:
-    """What a pass over some micro-batches adds up."""
-
-    trained: int = 0  # tokens with a loss
-    right: float = 0.0  # of them, those that would have been the first choice
-    computed: int = 0  # tokens through the model, shared prefixes once
-
-
-def packed(item: Any, budget: int, share: bool = True) -> list[Packed]:
-    """Micro-batches of what a source gave: already packed, or sequences."""
-    if isinstance(item, Packed):
-        return [item]
-    batch = Batch.of(item)
-    return batch.packs(range(len(batch.sequences)), budget, share=share)
 
 
 class Supervised:
@@ -54,17 +29,15 @@ class Supervised:
         run: Run,
         console: Console,
         learner: Learner,
-        tokenizer: Any,
+        renderer: Renderer,
         batches: Any = None,
         held_out: Sequence[Sample] = (),
     ) -> None:
-        self.cfg, self.run, self.console, self.learner, self.tokenizer = cfg, run, console, learner, tokenizer
-        window = context_window(learner.model.config)
-        self.batches = batches if batches is not None else batches_of(cfg, Renderer(tokenizer), window, console.say)
+        self.cfg, self.run, self.console, self.learner, self.renderer = cfg, run, console, learner, renderer
+        self.batches = batches
+        if batches is None:
+            self.batches = batches_of(cfg, renderer, learner.facts.window, console.say)
         self.held_out = held_out
-        self.share = cfg.actor_rollout_ref.model.use_remove_padding
-        tokens = cfg.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
-        self.budget = Budget(min(tokens, CPU_TOKENS) if learner.device.type == "cpu" else tokens, console.warn)
         self.seconds = 0.0
         self.saves = True
 
@@ -78,7 +51,7 @@ class Supervised:
             self.measure(0)
         with self.console.progress("SFT step", cfg.sft.steps, start) as advance:
             for index, item in zip(range(start, cfg.sft.steps), self._items(start), strict=False):
-                with told(advance.within, "update", [self.learner]):
+                with phase_progress(advance.within, "update", [self.learner]):
                     row = self.update(item)
                 losses.append(row["sft/loss"])
                 shown = (index + 1) % every == 0 or index + 1 == cfg.sft.steps
@@ -99,28 +72,14 @@ class Supervised:
     def update(self, item: Any) -> dict[str, float]:
         """One update on what a source gave: the mean loss over all of its trained tokens."""
         start = time.monotonic()
-
-        def work(packs: list[Packed]) -> tuple[float, Tally]:
-            tally = Tally(trained=sum(len(p.entry) for p in packs), computed=sum(len(p.tokens) for p in packs))
-
-            def loss(model: Any, part: Packed) -> torch.Tensor:
-                losses, right = token_losses(model, part)
-                tally.right += float(right[part.entry_target].sum())
-                return losses[part.entry_target].sum() / tally.trained
-
-            return self.learner.accumulate(packs, loss), tally
-
-        reset = self.learner.optimizer.zero_grad
-        made = run_with_budget(lambda tokens: packed(item, tokens, self.share), self.budget, work, reset)
-        value, tally = made
-        changed = self.learner.step()
+        made = self.learner.imitate(item)
         return {
-            "sft/loss": value,
-            "sft/token_accuracy": tally.right / max(1, tally.trained),
-            "sft/lr": changed["lr"],
-            "sft/grad_norm": changed["grad_norm"],
-            "sft/tokens": float(tally.trained),
-            "tokens_per_second": tally.computed / (time.monotonic() - start),
+            "sft/loss": made["loss"],
+            "sft/token_accuracy": made["token_accuracy"],
+            "sft/lr": made["lr"],
+            "sft/grad_norm": made["grad_norm"],
+            "sft/tokens": made["tokens"],
+            "tokens_per_second": made["tokens_computed"] / (time.monotonic() - start),
         }
 
     def measure(self, step: int) -> dict[str, float]:
@@ -128,8 +87,7 @@ class Supervised:
         if not self.held_out:
             return {}
         start = time.monotonic()
-        tokens = self.cfg.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu
-        _, losses, hits = token_scores(self.learner, self.held_out, tokens, self.share)
+        losses, hits = self.learner.imitation_scores(Batch.of(self.held_out))
         row = {"val/loss": float(losses.mean()), "val/token_accuracy": float(hits.mean())}
         self.run.log({"phase": "sft", "step": step, **row, "time/eval": time.monotonic() - start})
         name = "before" if step == 0 else f"after {step}"
@@ -145,7 +103,7 @@ class Supervised:
             return
         folder = self.run.path / "checkpoints"
         state = {"step": step, "metrics_size": self.run.metrics_size()}
-        checkpoint.save(folder, f"sft-{step}", self.learner, self.tokenizer, state)
+        checkpoint.save(folder, f"sft-{step}", self.learner, self.renderer, state)
         checkpoint.prune(folder, "sft", self.cfg.trainer.max_ckpt_to_keep)
 
     def resume(self) -> int:

@@ -39,7 +39,7 @@ from recollect.runtime.plugins import find
 from recollect.sandbox.box import open_box
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.tools.mcp import ToolServer
-from recollect.training.rl.validate import check_best_metric
+from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.predict import Need, Tokens, memory, tokens
@@ -56,9 +56,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     _isolated(cfg)
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
     steps = cfg.trainer.total_training_steps = stream.steps()
-    check_best_metric(cfg, val)
-    if cfg.trainer.val_only and not val:
-        raise BadInput("trainer.val_only=true, but there is nothing to validate on: set data.val_files")
+    check_validation(cfg, val)
     run = Run.usable(cfg)
     _resume(cfg)
     _packages(cfg)

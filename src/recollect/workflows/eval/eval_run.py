@@ -31,14 +31,14 @@ from recollect.registries import AGENTS
 from recollect.rewards.before_run import check_reward
 from recollect.rewards.text import last_boxed
 from recollect.runtime.console import Console
-from recollect.samplers.bindings import Cast
-from recollect.samplers.checkpoint_roles import Named
+from recollect.samplers.bindings import RolePolicies
+from recollect.samplers.checkpoint_roles import NamedModels
 from recollect.sources.task_stream import held_out
 from recollect.types import BadInput, Sampling, Task, Trajectory
 
 
 def run_evaluation(
-    who: Named, console: Console, out: Path | None = None, baselines: Sequence[str] = ()
+    who: NamedModels, console: Console, out: Path | None = None, baselines: Sequence[str] = ()
 ) -> dict[str, Any]:
     """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
 
@@ -54,7 +54,7 @@ def run_evaluation(
     return result
 
 
-def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
+def _evaluated(who: NamedModels, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
     """Check what can be checked before, then measure and store the results."""
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
     for agent in baselines:
@@ -63,11 +63,11 @@ def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequ
     stamp = stamp_of(cfg, who.players)
     if place is not None:
         refuse_others(place.with_name(f"{place.name}.json"), stamp, who.path)
-    cast = who.cast(max((t.question for t in tasks), key=len))
+    policies = who.policies(max((t.question for t in tasks), key=len))
     try:
-        result = {**_measure(cfg, cast, tasks, who, place, console, baselines), STAMP: stamp}
+        result = {**_measure(cfg, policies, tasks, who, place, console, baselines), STAMP: stamp}
     finally:
-        cast.close()
+        policies.close()
     if place is not None:
         store(place, result, trained_length(cfg))
     return result
@@ -75,14 +75,14 @@ def _evaluated(who: Named, console: Console, place: Path | None, baselines: Sequ
 
 def _measure(
     cfg: Config,
-    cast: Cast,
+    policies: RolePolicies,
     tasks: list[Task],
-    who: Named,
+    who: NamedModels,
     place: Path | None,
     console: Console,
     baselines: Sequence[str],
 ) -> dict[str, Any]:
-    began, roles = time.monotonic(), cast.bindings
+    began, roles = time.monotonic(), policies.bindings
     result: dict[str, Any] = {"checkpoint": who.path, "roles": who.roles, "agents": {}, "length_of": length_name(cfg)}
     for agent in dict.fromkeys([cfg.agent.agent_type, *baselines]):
         found = attempt_all(agent_config(cfg, agent), roles, tasks, who.players, place, console)
@@ -190,14 +190,14 @@ def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> 
         console.say(f"{found['all']['failures']} attempts failed and count as 0")
 
 
-def answer_question(who: Named, document: Path, question: str, console: Console) -> str:
+def answer_question(who: NamedModels, document: Path, question: str, console: Console) -> str:
     """`recollect ask`: read a document and answer a question about it."""
     task = question_task(document, question)
-    cast = who.cast(question)
+    policies = who.policies(question)
     try:
-        return answer_with(cast, who.cfg, task, console)
+        return answer_with(policies, who.cfg, task, console)
     finally:
-        cast.close()
+        policies.close()
 
 
 def question_task(document: str | Path, question: str) -> Task:
@@ -215,14 +215,14 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def answer_with(cast: Cast, cfg: Config, task: Task, console: Console) -> str:
+def answer_with(policies: RolePolicies, cfg: Config, task: Task, console: Console) -> str:
     """The answer of models that are loaded."""
-    reader = AskSession(task, cast.bindings, val_sampling(cfg))
+    reader = AskSession(task, policies.bindings, val_sampling(cfg))
     size = len(task.context) if isinstance(task.context, str) else Path(task.place).stat().st_size
     about = size // (cfg.recurrent.memory.config.chunk_size * 3)
     with console.progress("sections read, about", max(1, about)) as advance:
         reader.advance = advance
-        answer = asyncio.run(_answer(Collector(cfg, cast.bindings), task, reader))
+        answer = asyncio.run(_answer(Collector(cfg, policies.bindings), task, reader))
     if not reader.sections_read and AGENTS.knows(cfg.agent.agent_type, "notes_sections"):
         raise BadInput(f"the document {task.place} holds no text")
     for section, memory in reader.changes:

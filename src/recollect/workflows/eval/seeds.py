@@ -19,7 +19,6 @@ from typing import Any
 
 from recollect.agents.progress import shown
 from recollect.agents.rollout import Collector
-from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.eval.accuracy import mean_score, of_scores
 from recollect.eval.card import card
@@ -28,7 +27,6 @@ from recollect.eval.output_folder import STAMP, file_place, file_stamp, refuse_o
 from recollect.files.locks import lock_folder
 from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.models.checkpoints import find_checkpoint
-from recollect.models.load import context_window
 from recollect.rewards.before_run import check_reward
 from recollect.runtime.console import Console
 from recollect.samplers.bindings import acting_roles
@@ -91,20 +89,20 @@ def _attempted(cfg: Config, path: str, seeds: Sequence[int], console: Console) -
         console.say("several seeds: replies are sampled (val_kwargs.temperature), not greedy")
     tasks = held_out(cfg)
     check_reward(cfg, tasks, console.say)
-    cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
+    policies = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
     runs: list[list[Group]] = []
     with console.progress("held-out tasks", len(tasks) * len(seeds)) as advance:
         for seed in seeds:
             cfg.trainer.seed, cfg.actor_rollout_ref.rollout.seed = seed, None
             collector = Collector(
-                cfg, cast.bindings, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
+                cfg, policies.bindings, lambda trajectory: advance("", 1) if trajectory.sample == 0 else None
             )
             try:
                 with shown(collector, advance):
                     runs.append(evaluate(collector, tasks, "val"))
             finally:
                 asyncio.run(collector.close())
-    cast.close()
+    policies.close()
     sources = dict.fromkeys(t.source for t in tasks)
     metrics = {"accuracy": over_seeds(runs)}
     if len(sources) > 1:
@@ -126,12 +124,12 @@ def _predicted(cfg: Config, path: str) -> dict[str, Any]:
     """Loss and token accuracy of a model on conversations."""
     cfg = deepcopy(cfg)
     cfg.actor_rollout_ref.model.path, cfg.actor_rollout_ref.model.lora_rank = path, 0
-    learner, tokenizer = build_learner(cfg, cfg.sft.optim, 1)
-    limits = replace(limits_of(cfg, context_window(learner.model.config)), min_reward=0.0)  # all that the file holds
-    samples = read_samples(cfg.data.val_files, Renderer(tokenizer), limits).samples
+    learner, renderer = build_learner(cfg, cfg.sft.optim, 1)
+    limits = replace(limits_of(cfg, learner.facts.window), min_reward=0.0)  # all that the file holds
+    samples = read_samples(cfg.data.val_files, renderer, limits).samples
     if not samples:
         raise BadInput(f"nothing to measure on in {', '.join(cfg.data.val_files)}")
-    rows = conversation_scores(learner, samples, cfg.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu)
+    rows = conversation_scores(learner, samples)
     metrics = {}
     for place, (name, most) in enumerate((("loss", math.inf), ("token_accuracy", 1.0))):
         mean, low, high = per_token(rows[:, place], rows[:, 2])

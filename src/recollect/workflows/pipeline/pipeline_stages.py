@@ -71,7 +71,7 @@ def _supervise(plan: Plan, out: Path, tool: str | None, place: Place, console: C
 
 
 def _rl(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
-    from recollect.training.train_run import Fit
+    from recollect.training.train_run import TrainRun
 
     files = place.converted(plan.agents)
     start = place.acting_model()
@@ -79,7 +79,7 @@ def _rl(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     given = [f"data.train_files={json.dumps(files)}", f"data.min_reward={plan.rl_min_reward}"]
     given += [f"actor_rollout_ref.model.path={path}", f"trainer.default_local_dir={place.rl}"]
     given += [f"data.train_max_samples={plan.max_examples}"] if plan.max_examples > 0 else []
-    report = Fit(plan.config(plan.rl, *given), console).fit()
+    report = TrainRun(plan.config(plan.rl, *given), console).fit()
     return {"steps": report["steps"], "seconds": report["seconds"], "start": path}
 
 

@@ -26,8 +26,8 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
     tasks = test_tasks(plan, cfg)
     check_reward(cfg, tasks, console.say)
     path, _ = find_checkpoint(model)
-    cast = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
-    collector = Collector(cfg, cast.bindings)
+    policies = acting_roles(cfg, path, {}, max((t.question for t in tasks), key=len))
+    collector = Collector(cfg, policies.bindings)
 
     async def work() -> Any:
         try:
@@ -39,7 +39,7 @@ def measure(plan: Plan, model: str, title: str, console: Console) -> dict[str, d
         collector.on_done = lambda trajectory: advance("", 1)
         with shown(collector, advance):
             groups = asyncio.run(work())
-    cast.close()
+    policies.close()
     return {domain: {**found.row(), **_means(plan, groups, domain)} for domain, found in by_source(groups).items()}
 
 

@@ -40,11 +40,11 @@ def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -
     if not others:
         yield scripted
         return
-    cast = acting_roles(cfg, None, others, max((t.question for t in tasks), key=len))
+    policies = acting_roles(cfg, None, others, max((t.question for t in tasks), key=len))
     try:
-        yield cast.bindings | scripted
+        yield policies.bindings | scripted
     finally:
-        cast.close()
+        policies.close()
 
 
 def _expert(cfg: Config) -> Binding:

@@ -19,22 +19,22 @@ from recollect.models.checkpoints import find_checkpoint, pin_models
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.models.weights_digest import weights_digest
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import Run, dump
 from recollect.runtime.console import Console
-from recollect.samplers.bindings import weights_hash
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
 from recollect.training.finished import finished
-from recollect.training.train_run import Fit
+from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
-from recollect.workflows.stages.stage_plan import Plan, Stage, bindings
+from recollect.workflows.stages.stage_plan import Stage, StagePlan, bindings
 from recollect.workflows.stages.stages_report import write_report
 
 LINEAGE = "lineage.json"
 
 
-def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
+def run_stages(plan: StagePlan, console: Console) -> dict[str, Any]:
     """Run what is left of all stages and write the report."""
     _check_root(plan.root)
     with lock_folder(plan.root, f"the folder {plan.root} of these stages"):
@@ -44,7 +44,7 @@ def run_stages(plan: Plan, console: Console) -> dict[str, Any]:
 class Work:
     """The stages of a plan, under way."""
 
-    def __init__(self, plan: Plan, console: Console) -> None:
+    def __init__(self, plan: StagePlan, console: Console) -> None:
         self.plan, self.console = plan, console
         check_rewards(plan, lambda text: None)
         self.base = ""
@@ -104,7 +104,7 @@ class Work:
         """The report of a run, once it is done; its seconds count, whichever command spent them."""
         pin_models(cfg, self.console.say)
         done = finished(Run.usable(cfg), cfg.trainer.total_training_steps, self.console)
-        report = done or Fit(cfg, self.console).fit()
+        report = done or TrainRun(cfg, self.console).fit()
         self.seconds += report["seconds"]["total"]
         return report
 
@@ -134,7 +134,7 @@ class Work:
         """The digest of a model's weights, as a stage samples with them; None for weights that are made anew."""
         if model not in self.hashes and model not in SCRATCH:
             dtype = pick_dtype(cfg.actor_rollout_ref.rollout.dtype, pick_device(cfg.trainer.device))
-            self.hashes[model] = weights_hash(load_model(model, dtype, "cpu", None))
+            self.hashes[model] = weights_digest(load_model(model, dtype, "cpu", None))
         return self.hashes.get(model)
 
 
@@ -164,7 +164,7 @@ def row_of(stage: Stage, cfg: Config, start: str, became: str, report: Mapping[s
     }
 
 
-def check_rewards(plan: Plan, say: Callable[[str], None]) -> None:
+def check_rewards(plan: StagePlan, say: Callable[[str], None]) -> None:
     """Refuse a reward of any stage that does not fit its tasks; say how the user's own are understood."""
     said: dict[str, None] = {}
     for stage in plan.stages:
@@ -175,7 +175,7 @@ def check_rewards(plan: Plan, say: Callable[[str], None]) -> None:
         say(line)
 
 
-def show_plan(plan: Plan, console: Console) -> None:
+def show_plan(plan: StagePlan, console: Console) -> None:
     """`--dry-run`: every stage as it would run, its configuration checked."""
     check_rewards(plan, console.say)
     base = plan.cfg.actor_rollout_ref.model.path

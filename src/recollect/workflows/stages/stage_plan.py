@@ -48,7 +48,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """All that a recipe with stages asks for."""
 
     tree: Mapping[str, Any]  # the recipe without its stages
@@ -102,7 +102,7 @@ def has_stages(recipe: str | None) -> bool:
     return recipe is not None and "stages" in read_recipe(recipe)
 
 
-def read_plan(recipe: str, overrides: Sequence[Override]) -> Plan:
+def read_plan(recipe: str, overrides: Sequence[Override]) -> StagePlan:
     """The plan of a recipe, checked."""
     tree = read_recipe(recipe)
     rows, compared = tree.pop("stages", None), tree.pop(END_TO_END, None)
@@ -115,7 +115,7 @@ def read_plan(recipe: str, overrides: Sequence[Override]) -> Plan:
     if END_TO_END in names:
         raise BadInput(f"{END_TO_END} is the name of the comparison; give the stage another")
     load_config(find_checkpoint(cfg.actor_rollout_ref.model.path)[0])  # refuses what is no causal language model
-    plan = Plan(tree, tuple(overrides), stages, None, cfg)
+    plan = StagePlan(tree, tuple(overrides), stages, None, cfg)
     for stage in stages:  # what is wrong with a late one is said now, and not after hours
         plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))
         _check_models(plan, stage)
@@ -136,7 +136,7 @@ def _check_trainer(cfg: Config) -> None:
         )
 
 
-def _end_to_end(plan: Plan, compared: Any) -> Stage:
+def _end_to_end(plan: StagePlan, compared: Any) -> Stage:
     """All roles in one stage, with as many steps as the stages have together."""
     roles = _all_trained(plan.cfg)
     steps = [
@@ -200,7 +200,7 @@ def other_binding(text: str, newest: str, base: str) -> str:
     return text if text.partition(":")[0] in KINDS else f"frozen:{text}"
 
 
-def _check_models(plan: Plan, stage: Stage) -> None:
+def _check_models(plan: StagePlan, stage: Stage) -> None:
     """Refuse a stage that names a model that is not there, unless an earlier stage is going to make it."""
     named = {} if stage.start in ("last", "base") else {"start": stage.start}
     for role, text in stage.others.items():

@@ -8,12 +8,12 @@ from recollect.eval.plots import stage_bars
 from recollect.files.output import write_atomic
 from recollect.runs.directory import dump
 from recollect.runtime.console import Console
-from recollect.workflows.stages.stage_plan import Plan
+from recollect.workflows.stages.stage_plan import StagePlan
 
 PICTURE = "stages.png"
 
 
-def write_report(plan: Plan, report: dict[str, Any], seconds: float, console: Console) -> dict[str, Any]:
+def write_report(plan: StagePlan, report: dict[str, Any], seconds: float, console: Console) -> dict[str, Any]:
     """Write the files, show the table, and return what report.json says."""
     report["seconds"] = round(seconds, 1)
     table = rows(report)
@@ -53,7 +53,7 @@ def _cells(row: Row) -> list[str]:
     return [name, role, str(done), "–" if value is None else f"{value:.3f}", between, f"{trained:,}", f"{untrained:,}"]
 
 
-def markdown(plan: Plan, report: dict[str, Any]) -> str:
+def markdown(plan: StagePlan, report: dict[str, Any]) -> str:
     """The report for people."""
     trainer = plan.cfg.trainer
     out = [f"# {trainer.project_name} / {trainer.experiment_name}: {len(report['stages'])} stages", ""]

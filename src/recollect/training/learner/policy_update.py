@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.agents.window import longest_completion
 from recollect.algos.aggregation import token_weights
 from recollect.algos.chosen import chosen_loss
 from recollect.algos.importance import importance_weights
@@ -17,9 +16,10 @@ from recollect.algos.kl import KL
 from recollect.config import Actor, Config
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.training.learner.learner import Learner
-from recollect.training.learner.token_budget import Budget, run_with_budget
-from recollect.training.rl.annotate import Annotations, Budgets
+from recollect.training.learner.learner import PolicyTargets
+from recollect.training.learner.loss_scale import loss_scale
+from recollect.training.learner.token_budget import Budget, MicroBatching
+from recollect.training.learner.trained_model import TrainedModel
 
 FAR = 1.5  # × target_kl: the divergence at which the updates of a step end
 STATISTICS = (
@@ -40,39 +40,45 @@ class Terms:
     reference: Tensor | None
 
 
+def update_cut(cfg: Config, warn: Callable[[str], None] = lambda message: None) -> MicroBatching:
+    """The micro-batches of an update that the configuration asks for."""
+    actor = cfg.actor_rollout_ref.actor
+    tokens = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else 1 << 40
+    share = cfg.actor_rollout_ref.model.use_remove_padding
+    return MicroBatching(Budget(tokens, warn), actor.ppo_micro_batch_size_per_gpu, share)
+
+
 def policy_update(
     cfg: Config,
-    learner: Learner,
+    trained: TrainedModel,
     batch: Batch,
-    advantages: Tensor,
-    notes: Annotations | None = None,
-    reference: Learner | None = None,
+    targets: PolicyTargets,
+    reference: TrainedModel | None = None,
     seed: Sequence[int] = (0,),
-    budgets: Budgets | None = None,
+    cut: MicroBatching | None = None,
 ) -> dict[str, float]:
     """All mini-batches and epochs of one step; returns metrics averaged over the updates."""
-    actor, notes = cfg.actor_rollout_ref.actor, notes or Annotations()
-    budget = (budgets or Budgets.of(cfg)).update
-    device = learner.device
-    advantage = advantages.float().to(device)
-    sampler = torch.from_numpy(batch.sampler_logprobs_E).to(device)
-    sequence = torch.from_numpy(batch.sequences_E).to(device)
+    actor, cut, device = cfg.actor_rollout_ref.actor, cut or update_cut(cfg), trained.device
+    on_device = lambda array: torch.from_numpy(array).to(device)
+    sampler, sequence = on_device(batch.sampler_logprobs_E), on_device(batch.sequences_E)
+    advantage = on_device(targets.advantages).float()
+    old, still = (None if array is None else on_device(array) for array in (targets.old, targets.reference))
     only_advantage = not actor.use_kl_loss and actor.entropy_coeff == 0
-    scale = actor.loss_scale_factor or longest_completion(cfg)
-    moved = np.unique(batch.sequences_E[advantages.numpy() != 0])
+    scale = loss_scale(cfg)
+    moved = np.unique(batch.sequences_E[targets.advantages != 0])
     rows: list[dict[str, float]] = []
     far = False
     for members, entries in batch.mini_batches(actor.ppo_mini_batch_size, actor.ppo_epochs, seed, actor.shuffle):
         weight = np.zeros(batch.entries, np.float32)
         of_trajectory, of_sequence = batch.trajectories_E[entries], batch.sequences_E[entries]
         weight[entries] = token_weights(actor.loss_agg_mode, of_trajectory, of_sequence, scale)
-        terms = Terms(torch.from_numpy(weight).to(device), advantage, sampler, sequence, notes.old, notes.reference)
+        terms = Terms(on_device(weight), advantage, sampler, sequence, old, still)
         if only_advantage:  # sequences without advantage have no gradient: they need not be computed
             members = np.intersect1d(members, moved).tolist()
-        made = _one_update(cfg, learner, batch, members, terms, reference, budget) if members and not far else None
+        made = _one_update(cfg, trained, batch, members, terms, reference, cut) if members and not far else None
         far = far or bool(members and made is None)
         if made is None:
-            learner.skip()
+            trained.skip()
         else:
             rows.append(made)
     keys = rows[0].keys() if rows else ()
@@ -81,34 +87,31 @@ def policy_update(
 
 def _one_update(
     cfg: Config,
-    learner: Learner,
+    trained: TrainedModel,
     batch: Batch,
     members: list[int],
     terms: Terms,
-    reference: Learner | None,
-    budget: Budget,
+    reference: TrainedModel | None,
+    cut: MicroBatching,
 ) -> dict[str, float] | None:
     """One update and what it found; None where the policy has gone too far from the one that sampled."""
-    actor, share = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
+    actor = cfg.actor_rollout_ref.actor
     exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
 
-    def packs(tokens: int) -> list[Packed]:
-        return batch.packs(members, tokens, max_sequences=actor.ppo_micro_batch_size_per_gpu, share=share)
-
     def work(packs: list[Packed]) -> dict[str, float]:
-        sums = {name: torch.zeros((), device=learner.device) for name in (*STATISTICS, "share")}
-        learner.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
+        sums = {name: torch.zeros((), device=trained.device) for name in (*STATISTICS, "share")}
+        trained.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
         part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
         names = [n for n in STATISTICS if cfg.algorithm.rollout_is is not None or not n.startswith("importance")]
         names = [n for n in names if actor.target_kl is not None or n != "policy_kl"]
         means = {k: float(sums[k]) / (1.0 if k in ("policy_loss", "kl") else part) for k in names}
         return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
 
-    made = run_with_budget(packs, budget, work, learner.optimizer.zero_grad)
+    made = cut.run(batch, work, members, trained.optimizer.zero_grad)
     if actor.target_kl is not None and made["policy_kl"] > FAR * actor.target_kl:
-        learner.optimizer.zero_grad()
+        trained.optimizer.zero_grad()
         return None
-    return made | learner.step()
+    return made | trained.step()
 
 
 def _loss(

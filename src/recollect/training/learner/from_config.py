@@ -1,0 +1,62 @@
+"""From a configuration to a learner of this process and the engine that samples with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from recollect.config import Config, Optim
+from recollect.engine import load_fitted, make_engine
+from recollect.models.attention import is_ours
+from recollect.models.compiled import compile_layers, worth_compiling
+from recollect.models.device import pick_device, pick_dtype, thread_counts
+from recollect.models.lora import halve_base, is_adapted
+from recollect.models.shared_weights import is_shared, see_same, twin
+from recollect.samplers.sampler import Sampler
+from recollect.training.learner.adapt import adapt
+from recollect.training.learner.forward import check_head
+from recollect.training.learner.local_learner import LocalLearner
+from recollect.training.learner.trained_model import TrainedModel
+
+
+def make_learner(
+    cfg: Config, path: str, optim: Optim, updates: int, warn: Callable[[str], None] = lambda message: None
+) -> LocalLearner:
+    """The learner of a model folder; ``updates`` is the length of its schedule."""
+    device, actor = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.actor
+    model = load_fitted(path, torch.float32, device)
+    check_head(model)
+    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
+    adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
+    dtype, sampled = (pick_dtype(name, device) for name in (actor.dtype, cfg.actor_rollout_ref.rollout.dtype))
+    half = dtype == sampled == torch.bfloat16
+    if half and is_adapted(model):
+        halve_base(model)
+        half = False
+    offload, seed = actor.fsdp_config, cfg.trainer.seed
+    trained = TrainedModel(
+        model, optim, updates, dtype, actor.grad_clip, threads[1], offload=offload, seed=seed, half=half
+    )
+    if is_ours(model) and worth_compiling(model):
+        compile_layers(model, trained=True)
+    return LocalLearner(cfg, trained, warn)
+
+
+def make_sampler(cfg: Config, learner: LocalLearner, path: str, decode: Callable[[Sequence[int]], str]) -> Sampler:
+    """The engine that samples for a learner: over the learner's own weights where they have its type."""
+    trained, rollout, device = learner.trained, cfg.actor_rollout_ref.rollout, pick_device(cfg.trainer.device)
+    dtype = pick_dtype(rollout.dtype, device)
+    if trained.half:
+        model = twin(trained.model)
+    else:
+        model = trained.model if dtype == torch.float32 else load_fitted(path, dtype, device)
+    learner.lent = is_shared(trained.model, model)
+    if learner.lent:  # weights that the engine samples with are always in use
+        trained.offload = replace(trained.offload, param_offload=False)
+    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
+    sampler = make_engine(model, decode, rollout, own=model is not trained.model, threads=threads)
+    if trained.half:
+        see_same(trained.model, model)  # the engine may have laid the weights out anew
+    return sampler
