@@ -67,7 +67,8 @@ $(TRITON)/.installed: $(STAMP)
 
 test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
 	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/engine/test_layers.py \
-		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/training/test_logits.py
+		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/engine/test_kernels.py \
+		tests/training/test_logits.py
 
 wheel: $(STAMP)  ## build the wheel of the package into dist/
 	rm -rf dist build

@@ -15,8 +15,8 @@ pytest.importorskip("triton")
 from recollect.engine.cuda import layers
 from recollect.engine.cuda.elementwise import store_kv
 from recollect.engine.cuda.fused_projections import fuse
-from recollect.engine.cuda.matmuls import Norm, Tile, add, begin
-from recollect.models.attention import Asked, register, using
+from recollect.engine.cuda.matmuls import NormWeight, Tile, matmul_add, start_rows
+from recollect.models.attention import RecordingPlan, register, using
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WIDE = {
@@ -67,12 +67,12 @@ def test_usual_models_give_the_numbers_of_the_library(kind: str, way: str, rows:
     made = layers.Layers.of(model)
     assert made is not None
     tokens, positions = (torch.arange(rows, device=DEVICE) * step % 96 for step in (5, 7))
-    theirs, ours = Asked(rows), Asked(rows)
+    theirs, ours = RecordingPlan(rows), RecordingPlan(rows)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
     found = getattr(made, way)(tokens, positions, ours)
-    assert ours.how == theirs.how
-    for a, b in zip([*ours.asked, found], [*theirs.asked, expected], strict=True):
+    assert ours.calls == theirs.calls
+    for a, b in zip([*ours.inputs, found], [*theirs.inputs, expected], strict=True):
         torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
     assert not made.counts.any()
 
@@ -84,11 +84,11 @@ def test_only_what_is_kept_goes_through_all_of_the_last_layer(keep: list[int]) -
     made = layers.Layers.of(model)
     assert made is not None
     tokens = torch.arange(8, device=DEVICE)
-    some, every = Asked(8), Asked(8)
+    some, every = RecordingPlan(8), RecordingPlan(8)
     some.keep = torch.tensor(keep, dtype=torch.int64, device=DEVICE)
     found = made.prefill(tokens, tokens, some)
     torch.testing.assert_close(found, made.prefill(tokens, tokens, every)[keep])
-    assert all(torch.equal(a, b) for a, b in zip(some.asked, every.asked, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(some.inputs, every.inputs, strict=True))
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -100,9 +100,9 @@ def test_other_models_are_left_to_the_library(kind: str) -> None:
 def test_rows_are_added_up_however_a_product_is_cut(tile: Tile) -> None:
     torch.manual_seed(1)
     x, before, weight, norm = (torch.randn(*s, device=DEVICE) for s in ((5, 192), (5, 96), (96, 192), (96,)))
-    rows, counts = begin(before, Norm(norm, 1e-6)), torch.zeros(6, dtype=torch.int32, device=DEVICE)
+    rows, counts = start_rows(before, NormWeight(norm, 1e-6)), torch.zeros(6, dtype=torch.int32, device=DEVICE)
     for _ in range(2):  # the counts are as they were
-        made = add(x, weight, None, rows, Norm(norm, 1e-6), counts, tile)
+        made = matmul_add(x, weight, None, rows, NormWeight(norm, 1e-6), counts, tile)
         expected = before + x @ weight.t()
         torch.testing.assert_close(made.x, expected, atol=1e-3, rtol=1e-4)
         torch.testing.assert_close(made.weighed, expected * norm, atol=1e-3, rtol=1e-4)

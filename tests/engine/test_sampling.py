@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recollect.engine.cpu.native_sampling import native_sample
-from recollect.engine.sampling import FEW, _draw, _draw_from_many, sample
+from recollect.engine.sampling import FEW, _invert, _invert_blocks, sample
 
 
 def test_blocks_draw_the_same_ids() -> None:
@@ -14,7 +14,7 @@ def test_blocks_draw_the_same_ids() -> None:
     probs = torch.softmax(4 * torch.randn(64, FEW + 37, generator=generator), -1)
     uniforms = torch.rand(64, generator=generator, dtype=torch.float64)
     uniforms[:2] = torch.tensor([1e-16, 1 - 1e-16], dtype=torch.float64)
-    found, expected = _draw_from_many(probs, uniforms), _draw(probs.double(), uniforms)
+    found, expected = _invert_blocks(probs, uniforms), _invert(probs.double(), uniforms)
     assert torch.equal(found, expected)
 
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from recollect.models.attention import register
 from recollect.models.native import blocks
-from recollect.models.native.modules import Norm, replace_modules
+from recollect.models.native.modules import CompiledNorm, replace_modules
 from recollect.packing import micro_batch as packing
 from recollect.packing.micro_batch import pack
 from recollect.packing.tree import build_tree
@@ -121,7 +121,7 @@ def test_figures_for_any_size(rows: int, vocabulary: int, temperature: float, se
     logits = (torch.randn(rows, vocabulary, generator=rng) * 5).requires_grad_()
     exact = (logits.double() / temperature).log_softmax(-1)
     targets = torch.randint(vocabulary, (rows,), generator=rng)
-    found = blocks.figures(logits, targets, temperature)
+    found = blocks.logprob_entropy(logits, targets, temperature)
     expected = exact.gather(-1, targets[:, None])[:, 0], -(exact.exp() * exact).sum(-1)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs.float(), atol=2e-5, rtol=1e-5)
@@ -149,6 +149,6 @@ def test_trying_modules_changes_no_random_numbers(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     before = torch.get_rng_state()
     replace_modules(model)
-    assert any(isinstance(m, Norm) for m in model.modules())
+    assert any(isinstance(m, CompiledNorm) for m in model.modules())
     assert torch.equal(torch.get_rng_state(), before)
     assert seeded == []

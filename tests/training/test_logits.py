@@ -25,11 +25,11 @@ def plainly(raw: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, T
 
 
 def errors(raw: Tensor, temperature: float) -> tuple[float, float]:
-    """How far the figures, at most, and their gradient, relative to it, are from those in float64."""
+    """How far the logprob_entropy, at most, and their gradient, relative to it, are from those in float64."""
     targets = torch.randint(raw.shape[1], (len(raw),), device=raw.device)
     weights = torch.randn(2, len(raw), device=raw.device)
     ours, exact = raw.clone().requires_grad_(), raw.double().requires_grad_()
-    made, expected = logits.figures(ours, targets, temperature), plainly(exact, targets, temperature)
+    made, expected = logits.logprob_entropy(ours, targets, temperature), plainly(exact, targets, temperature)
     assert all(one.dtype == torch.float32 for one in made)
     for found in (made, expected):
         sum((one * weight).sum() for one, weight in zip(found, weights, strict=True)).backward()
@@ -50,16 +50,16 @@ def test_figures_and_gradients_are_those_of_a_softmax(
     monkeypatch.setattr(logits, "BLOCK", 64)
     torch.manual_seed(size)
     for shift in (0.0, 100.0, -1e4):  # what all logits have in common costs no digits
-        figures, gradient = errors((4 * torch.randn(7, size) + shift).to(DEVICE), temperature)
-        assert figures <= 1e-5
+        logprob_entropy, gradient = errors((4 * torch.randn(7, size) + shift).to(DEVICE), temperature)
+        assert logprob_entropy <= 1e-5
         assert gradient <= 1e-4
 
 
 def test_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logits, "BLOCK", 64)
     torch.manual_seed(0)
-    figures, gradient = errors((4 * torch.randn(9, 333, device=DEVICE)).bfloat16(), 0.8)
-    assert figures <= 1e-5
+    logprob_entropy, gradient = errors((4 * torch.randn(9, 333, device=DEVICE)).bfloat16(), 0.8)
+    assert logprob_entropy <= 1e-5
     assert gradient <= 8e-3  # interpreted, numbers are cut, not rounded
 
 
@@ -67,10 +67,10 @@ def test_rows_of_a_wider_matrix_and_no_rows_at_all() -> None:
     raw, targets = torch.randn(6, 40, device=DEVICE), torch.randint(20, (6,), device=DEVICE)
     for part in (raw[:, :20], raw[:, ::2], raw[::2, 3:23], raw.t()[:6, :6]):
         some = targets[: len(part)] % part.shape[1]
-        for one, other in zip(logits.figures(part, some, 1.0), plainly(part.double(), some, 1.0), strict=True):
+        for one, other in zip(logits.logprob_entropy(part, some, 1.0), plainly(part.double(), some, 1.0), strict=True):
             torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
     none = raw[:0].requires_grad_()
-    found = logits.figures(none, targets[:0], 1.0)
+    found = logits.logprob_entropy(none, targets[:0], 1.0)
     found[0].sum().backward()
     assert found[1].shape == (0,)
     assert none.grad is not None

@@ -37,7 +37,7 @@ NEW = 4  # tokens that the engine samples for each prompt
 
 
 @dataclass(frozen=True)
-class Fit:
+class AttentionFit:
     """How a kind of model is computed: fast, or plain for a reason.
 
     ``cached`` says that the library's cache serves plain rows; else each token is computed from the whole row.
@@ -53,10 +53,10 @@ class Fit:
         return "" if self.fast else f"plain rows with the library's attention, slower than usual: {self.why}"
 
 
-_known: dict[str, Fit | BadInput] = {}
+_known: dict[str, AttentionFit | BadInput] = {}
 
 
-def fit_of(config: Any) -> Fit:
+def fit_of(config: Any) -> AttentionFit:
     """How models of this configuration are computed; those that nothing computes rightly are refused."""
     text = config.get_text_config(decoder=True)
     values = {k: v for k, v in text.to_dict().items() if k not in SAYING}
@@ -115,7 +115,7 @@ def _predicted(logits: Tensor, row: np.ndarray) -> Tensor:
     return logits[:-1].float().log_softmax(-1).gather(-1, targets)[:, 0]
 
 
-def _tried(config: Any) -> Fit:
+def _tried(config: Any) -> AttentionFit:
     """The verdict on the smallest model of this kind that can be made."""
     for small in small_configs(config):
         try:
@@ -125,8 +125,8 @@ def _tried(config: Any) -> Fit:
         except Exception:  # whatever the library objects to in a configuration that was made smaller
             continue
         why = _why_not_fast(small, model, rows, expected)
-        return _plain(small, rows, expected, why) if why else Fit(True)
-    return Fit(False, f"no small {config.model_type} model could be made to try it", cached=False)
+        return _plain(small, rows, expected, why) if why else AttentionFit(True)
+    return AttentionFit(False, f"no small {config.model_type} model could be made to try it", cached=False)
 
 
 def _rows(vocabulary: int) -> list[np.ndarray]:
@@ -231,7 +231,7 @@ def complete(engine: Loop, prompts: Sequence[np.ndarray], new: int = NEW) -> lis
         return alone.submit(asyncio.run, ask()).result()
 
 
-def _plain(config: Any, rows: list[np.ndarray], expected: list[Tensor], why: str) -> Fit:
+def _plain(config: Any, rows: list[np.ndarray], expected: list[Tensor], why: str) -> AttentionFit:
     """The verdict on a model that our attention does not fit."""
     model = small_model(config, None)
     with torch.no_grad():
@@ -244,7 +244,7 @@ def _plain(config: Any, rows: list[np.ndarray], expected: list[Tensor], why: str
     for cached in (True, False):
         try:
             if not _engine_difference(LibraryEngine(model, str, cached=cached), model, rows):
-                return Fit(False, why, cached)
+                return AttentionFit(False, why, cached)
         except Exception as error:
             if not cached:
                 why += f" ({type(error).__name__})"

@@ -63,24 +63,24 @@ def sample(
     scaled = logits.float() / torch.where(greedy, 1.0, temperature).unsqueeze(-1)
     logprobs = torch.log_softmax(scaled, -1)
     if plain and logits.shape[-1] > FEW:
-        drawn = _draw_from_many(logprobs.exp(), uniforms)
+        sampled = _invert_blocks(logprobs.exp(), uniforms)
     else:
         probs = logprobs.double().exp()
         if not plain:
             probs = _truncate(probs, top_p, top_k)
-        drawn = _draw(probs, uniforms)
-    ids = torch.where(greedy, logits.argmax(-1), drawn) if some_greedy else drawn
+        sampled = _invert(probs, uniforms)
+    ids = torch.where(greedy, logits.argmax(-1), sampled) if some_greedy else sampled
     return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 
 
-def _draw(probs: Tensor, uniforms: Tensor) -> Tensor:
+def _invert(probs: Tensor, uniforms: Tensor) -> Tensor:
     """[rows] where the cumulative distribution passes a number between 0 and 1."""
     total = probs.cumsum(-1)
     place = (total < (uniforms * total[:, -1]).unsqueeze(-1)).sum(-1)
     return place.clamp(max=probs.shape[-1] - 1)
 
 
-def _draw_from_many(probs: Tensor, uniforms: Tensor) -> Tensor:
+def _invert_blocks(probs: Tensor, uniforms: Tensor) -> Tensor:
     """The same for a large vocabulary: first the block of ids, then the id within it."""
     rows, count = probs.shape
     blocks = -(-count // BLOCK)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from recollect.models.attention import Asked, is_ours, using
+from recollect.models.attention import RecordingPlan, is_ours, using
 from recollect.types import BadInput
 
 
@@ -36,17 +36,17 @@ def attention_shape(model: Any) -> AttentionShape:
 @torch.no_grad()
 def _measured(model: Any) -> AttentionShape:
     require_ours(model)
-    seen, ids = Asked(2), torch.tensor([[1, 2]], device=next(model.parameters()).device)
+    seen, ids = RecordingPlan(2), torch.tensor([[1, 2]], device=next(model.parameters()).device)
     training = model.training
     with using(seen):
         model.eval()(input_ids=ids, position_ids=torch.arange(2, device=ids.device)[None], use_cache=False)
     model.train(training)
-    asked, layers = [layer for layer, _ in seen.how], layers_of(model)
+    asked, layers = [layer for layer, _ in seen.calls], layers_of(model)
     for number in range(len(layers) or int(model.config.num_hidden_layers)):
         if asked.count(number) != 1:
             how = "does not attend" if number not in asked else "attends several times"
             raise BadInput(f"{layer_name(model, number)} {how} by way of recollect's attention")
-    queries, keys = ([tuple(x.shape) for x in seen.asked[i::3]] for i in (0, 1))
+    queries, keys = ([tuple(x.shape) for x in seen.inputs[i::3]] for i in (0, 1))
     odd = [i for i in asked if keys[i] != keys[0] or queries[i] != queries[0]]
     if odd:
         raise BadInput(f"{layer_name(model, odd[0])} has heads of another shape than the layers before it")

@@ -1,7 +1,7 @@
 """How our attention is plugged into any decoder-only transformers model.
 
 The library asks an attention function, registered by name, for the output of every layer. Ours hands the call to the
-*plan* that is active at that moment: the engine's plan reads and writes its key-value cache, the learner's plan
+*plan* that is active at that moment: the engine's plan reads and writes its KV cache, the learner's plan
 attends within prefix trees. No model code is copied, so an architecture works if the library's own interface
 reaches it.
 """
@@ -37,7 +37,7 @@ class Scoring(NamedTuple):
     softcap: float | None = None
 
 
-class Plan(Protocol):
+class AttentionPlan(Protocol):
     """Computes one layer's attention. Queries are [heads, tokens, dim]; the result is [tokens, heads, dim]."""
 
     @property
@@ -53,50 +53,50 @@ class Plan(Protocol):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor: ...
 
 
-class Asked:
+class RecordingPlan:
     """A plan that notes what it is asked for and answers with the queries: to try one computation against another."""
 
     keep = None
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.asked: list[Tensor] = []  # queries, keys and values of each layer
-        self.how: list[tuple[int, Scoring]] = []
+        self.inputs: list[Tensor] = []  # queries, keys and values of each layer
+        self.calls: list[tuple[int, Scoring]] = []
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        self.asked += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
-        self.how.append((layer, scoring))
+        self.inputs += [x.clone() for x in (q, k, v)]  # compiled layers use memory again
+        self.calls.append((layer, scoring))
         return q.transpose(0, 1).clone(memory_format=torch.contiguous_format)
 
 
-_active: Plan | None = None  # a plain global: backward passes on other threads must see it too
+_active: AttentionPlan | None = None  # a plain global: backward passes on other threads must see it too
 
 
 @contextmanager
-def using(plan: Plan) -> Iterator[None]:
+def using(plan: AttentionPlan) -> Iterator[None]:
     """Make a plan the one that every model of this process attends with."""
-    global _active, _turn
-    before, _active, _turn = _active, plan, 0
+    global _active, _next_layer
+    before, _active, _next_layer = _active, plan, 0
     try:
         yield
     finally:
         _active = before
 
 
-def active() -> Plan | None:
+def active() -> AttentionPlan | None:
     """The plan that is used at the moment."""
     return _active
 
 
-_turn = 0  # of compiled layers: which of them attends next
+_next_layer = 0  # which of the compiled layers attends next
 
 
 @torch.library.custom_op("recollect::attend_next", mutates_args=())
 def _attend_next(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, softcap: float) -> Tensor:
-    """Attention inside a compiled layer. All layers are one compiled function, so they are told apart by their turn."""
-    global _turn
+    """Attention inside a compiled layer. All layers are one compiled function, told apart by their order."""
+    global _next_layer
     assert _active is not None, "a model with recollect attention ran outside `using(plan)`"
-    layer, _turn = _turn, _turn + 1
+    layer, _next_layer = _next_layer, _next_layer + 1
     scoring = Scoring(scale, window or None, softcap or None)
     return _active.attend(layer, q, k, v, scoring).contiguous()  # as promised below
 
@@ -164,7 +164,7 @@ def _attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     width = value.shape[-1]
     query, key, value = _same_width(query, key, value)
-    if torch.is_autocast_enabled(query.device.type):  # queries and keys were turned in float32, values were not
+    if torch.is_autocast_enabled(query.device.type):  # rope was computed in float32: queries and keys, but not values
         query, key, value = (x.to(torch.get_autocast_dtype(x.device.type)) for x in (query, key, value))
     if torch.compiler.is_compiling():
         limits = float(scale), sliding_window or 0, softcap or 0.0
@@ -221,7 +221,7 @@ def is_ours(model: Any) -> bool:
 
 
 def focus(model: torch.nn.Module) -> None:
-    """Have the last layer compute only tokens whose output is read (``Plan.keep``), wherever it treats each by itself.
+    """Have the last layer compute only the tokens whose output is read (the plan's ``keep``), where that is possible.
 
     Nothing reads the other tokens after the last attention has seen their keys and values.
     """

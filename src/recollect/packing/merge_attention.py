@@ -14,7 +14,13 @@ def _merge(
     out, total, part, weight, place, n, o_token, o_head, t_head, p_token, p_head, w_head,
     D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    """Some tokens of one head."""
+    """Two softmaxes over disjoint keys merged into one: some tokens of one head.
+
+    Computes: total' = log(exp(total) + exp(weight)); out' = out + exp(weight - total') (part - out). In place.
+    Shapes:   out [tokens, heads, dim] and part [n, heads, dim] half or float; total [heads, tokens] and weight
+              [heads, n] float32; place int64 [n]: which tokens of ``out`` (SOME), else all.
+    Equals:   `tree_attention.merge` on a CPU; tests/engine/test_kernels.py compares them.
+    """
     head = tl.program_id(1)
     t, d = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, DP)
     there = t < n

@@ -18,7 +18,7 @@ from recollect.models.native.blocks import Segments, able, segments_attention
 from recollect.packing.dense_attention import fast_blocks
 from recollect.packing.flash_attention import prefer_installed
 from recollect.packing.tree import Tree
-from recollect.packing.tree_attention import Plan, TreeAttention, levels, takes, tree_backward, tree_forward
+from recollect.packing.tree_attention import TreeAttention, TreeCalls, levels, takes, tree_backward, tree_forward
 
 FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
 BUCKET_FILL = 0.7  # a tree joins a bucket when it fills at least this share of its padded length
@@ -57,7 +57,7 @@ class TreePlan:
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
     keep: Tensor  # flat tokens that predict a target
-    levels: Plan | None = None  # how a GPU attends, if it can
+    levels: TreeCalls | None = None  # how a GPU attends, if it can
 
     @property
     def total(self) -> int:
@@ -71,7 +71,7 @@ class TreePlan:
             return TreeAttention.apply(q, k, v, scoring.scale, levels)
         return self._by_segments(q, k, v, scoring)
 
-    def _levels_for(self, q: Tensor, scoring: Scoring) -> Plan | None:
+    def _levels_for(self, q: Tensor, scoring: Scoring) -> TreeCalls | None:
         """The levels, where a GPU can attend by them."""
         able = q.is_cuda and scoring[1:] == (None, None) and takes(q.dtype, q.shape[2])
         if self.levels is None or not able:

@@ -101,10 +101,10 @@ def attend_lengths(
     return out, total
 
 
-Plan = Sequence[Level | Block]  # those that read themselves come first and cover every token once
+TreeCalls = Sequence[Level | Block]  # those that read themselves come first and cover every token once
 
 
-def levels(trees: Sequence[Tree], blocks: bool = False) -> Plan | None:
+def levels(trees: Sequence[Tree], blocks: bool = False) -> TreeCalls | None:
     """The calls that attend within some trees side by side; None when they branch too often."""
     own: list[tuple[int, int]] = []  # (first node, end) of segments, in order
     below: dict[int, list[tuple[int, int, int, int]]] = {}  # depth → (first key, end, first query, end)
@@ -160,7 +160,7 @@ def _places(spans: list[tuple[int, int]]) -> Places:
     return torch.from_numpy(np.concatenate([np.arange(a, b) for a, b in spans]))
 
 
-def tree_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, plan: Plan) -> Part:
+def tree_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, plan: TreeCalls) -> Part:
     """[tokens, heads, dim] queries over keys and values of fewer heads, all parts merged; and the normaliser."""
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     out, total = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], device=q.device)
@@ -177,7 +177,7 @@ def tree_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, plan: Plan) -> P
 
 
 def tree_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, scale: float, plan: Plan
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, total: Tensor, scale: float, plan: TreeCalls
 ) -> Grads:
     """Gradients of queries, keys and values: every part with the merged output and normaliser."""
     grad, q, k, v = grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous()
@@ -222,7 +222,7 @@ class TreeAttention(torch.autograd.Function):
     """Both as one differentiable function."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, plan: Plan) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, plan: TreeCalls) -> Tensor:
         """All parts, merged."""
         out, total = tree_forward(q, k, v, scale, plan)
         ctx.save_for_backward(q, k, v, out, total)

@@ -1,6 +1,11 @@
-// The engine's own attention on CPUs.
-// Single tokens attend to what their rows share and own: the queries that read one prefix with one key head are done
-// together, so its keys and values are loaded once for all.
+// The engine's attention on CPUs.
+// Computes: out[i] = softmax(scale * q[i] K_i, capped by softcap) V_i, where K_i and V_i are the first `shared` tokens of
+//           the query's prefix, then the first `own` tokens of its row's slot, the last `window` of all or all (0).
+//           New keys and values are stored first. The queries of one task attend to one prefix; they are done together,
+//           so its keys and values are loaded once for all.
+// Shapes:   see Job; T is float or bfloat16, scores and sums are float32.
+// Equals:   engine/plain_attention.py's RowsAttention.attend, and for prefixes plain_prefill.py's ChunkPrefill.attend;
+//           tests/engine/test_batching.py and test_backend.py compare them.
 #pragma once
 #include "vectors.h"
 
@@ -75,16 +80,16 @@ static void all_mixed(const float* weights, int64_t width, const T* values, int6
 
 static inline int64_t tiles(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 
-struct Job {  // mirrored in kernel.py
+struct Job {  // mirrored in attention_kernel.py
   int64_t heads, kv, dim, layer;
   int64_t slots, capacity, tasks, window;  // window 0: none
   float scale, softcap;                    // softcap 0: none
   const void *q, *k, *v;                   // [tokens, heads or kv heads, dim]; q only of the tokens that ask
   void *out, *keys, *values;               // keys [slots, kv, dim, capacity], values [slots, kv, capacity, dim]
-  int64_t fresh, read;                     // new tokens, to be stored first; `read`: they belong to prefixes …
+  int64_t fresh, prefill;                  // new tokens, to be stored first; `prefill`: they belong to prefixes …
   const int64_t *slot, *spot;              // [fresh] slot (or memory) and place there
   const int64_t *into;                     // [fresh] … with room for so many tokens
-  const int64_t *task;                     // [tasks + 1] first query of each task; all of one task read one prefix
+  const int64_t *task;                     // [tasks + 1] first query of each task; all of one task attend to one prefix
   const int64_t *row, *own, *shared;       // [queries] slot, and how many own and shared tokens it sees
   const int64_t *place;                    // [queries] where it is in q and out
   const int64_t *base, *room;              // [tasks] the prefix's memory (0: none) and tokens allocated there
@@ -93,9 +98,9 @@ struct Job {  // mirrored in kernel.py
 template <class T>
 static void keep(const Job& job, int64_t i) {
   const T *k = (const T*)job.k + i * job.kv * job.dim, *v = (const T*)job.v + i * job.kv * job.dim;
-  const int64_t room = job.read ? job.into[i] : job.capacity, head = job.dim * room, all = head * job.kv;
-  T* keys = job.read ? (T*)job.slot[i] + 2 * job.layer * all : (T*)job.keys + job.slot[i] * all;
-  T* values = job.read ? keys + all : (T*)job.values + job.slot[i] * all;
+  const int64_t room = job.prefill ? job.into[i] : job.capacity, head = job.dim * room, all = head * job.kv;
+  T* keys = job.prefill ? (T*)job.slot[i] + 2 * job.layer * all : (T*)job.keys + job.slot[i] * all;
+  T* values = job.prefill ? keys + all : (T*)job.values + job.slot[i] * all;
   for (int64_t h = 0; h < job.kv; h++) {
     for (int64_t d = 0; d < job.dim; d++) keys[h * head + d * room + job.spot[i]] = k[h * job.dim + d];
     memcpy(values + h * head + job.spot[i] * job.dim, v + h * job.dim, job.dim * sizeof(T));

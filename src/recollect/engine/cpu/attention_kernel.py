@@ -1,7 +1,7 @@
 """The engine's own attention on CPUs, compiled (models/native/build.py).
 
 A step of a small model is many small operations; this does a layer's attention over rows and shared prefixes in one,
-without masks, padding or copies. Where there is no compiler the engine uses the operations of torch (rows.py).
+without masks, padding or copies. Where there is no compiler the engine uses the plain backend.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ARRAYS = "slot spot into task row own shared place base room"
 
 
 class Job(ctypes.Structure):
-    """What the compiled function is told (mirrors Job in kernel.cpp)."""
+    """The arguments of the compiled function (mirrors Job in attend.h)."""
 
     _fields_ = (
         [(n, ctypes.c_int64) for n in _NUMBERS.split()]
         + [("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
         + [(n, ctypes.c_void_p) for n in _POINTERS.split()]
-        + [("fresh", ctypes.c_int64), ("read", ctypes.c_int64)]
+        + [("fresh", ctypes.c_int64), ("prefill", ctypes.c_int64)]
         + [(n, ctypes.c_void_p) for n in _ARRAYS.split()]
     )
 
@@ -48,7 +48,7 @@ def attention_function(dtype: torch.dtype) -> Any | None:
 
 @dataclass
 class Queries:
-    """Tokens that ask, in tasks that read one prefix each."""
+    """Queries, in tasks that attend to one prefix each."""
 
     place: np.ndarray  # [queries] which of the flat tokens
     row: np.ndarray  # [queries] which of the rows
@@ -110,7 +110,7 @@ class KernelAttention:
 
 
 class KernelRows(KernelAttention):
-    """Attention of some rows' new tokens over what they share and own (as rows.RowsAttention)."""
+    """Attention of some rows' new tokens over what they share and own (as plain_attention.RowsAttention)."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class KernelPrefill(KernelAttention):
         memory = np.array([p.memory.data_ptr() for p in prefixes], np.int64)
         room = np.array([p.room for p in prefixes], np.int64)
         spot, starts = np.concatenate([c.positions for c in chunks]), np.cumsum(counts) - counts
-        store = {"read": 1, "slot": np.repeat(memory, counts), "spot": spot, "into": np.repeat(room, counts)}
+        store = {"prefill": 1, "slot": np.repeat(memory, counts), "spot": spot, "into": np.repeat(room, counts)}
         task = [np.arange(s, s + n, TASK) for s, n in zip(starts, counts, strict=True)]
         tasks = np.array([len(t) for t in task])
         none = np.zeros(size, np.int64)

@@ -1,4 +1,9 @@
-// A whole forward pass of rows that decode. A thread takes its rows through all layers: none waits for another.
+// A whole forward pass of rows that decode, for a model of the usual layers.
+// Computes: for each layer x += o(attend(rope(norm(qkv(norm(x)))))), x += down(silu_mul(gate_up(norm(x)))); then
+//           logits = head(norm(x)). A thread takes its rows through all layers: none waits for another.
+// Shapes:   see Decode; T is float or bfloat16, sums are float32.
+// Equals:   model(input_ids, position_ids).logits of the library's model with the engine's attention (plain.py's
+//           run_model); tests/engine/test_decode.py compares them.
 #pragma once
 #ifdef __AVX512BF16__
 #include <immintrin.h>
@@ -124,7 +129,7 @@ static void decode_some(const Decode& d, int64_t from, int64_t to, float* room) 
     add(x, y, n * width);
     norms(d, x, layer.post_norm, y, n);
     linear(y, n, layer.gate_up, both);
-    for (int64_t i = 0; i < n; i++) gated_row(both + 2 * i * d.inner, act + i * d.inner, d.inner);
+    for (int64_t i = 0; i < n; i++) silu_mul_row(both + 2 * i * d.inner, act + i * d.inner, d.inner);
     linear(act, n, layer.down, y);
     add(x, y, n * width);
   }

@@ -20,7 +20,7 @@ from recollect.engine.kv_cache import KVCache
 from recollect.models.attention import using, window_of
 from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
-from recollect.models.native.modules import Attention, Gated, Norm, randomised
+from recollect.models.native.modules import CompiledAttention, CompiledMlp, CompiledNorm, randomised
 
 LARGEST = 64_000_000  # parameters; the steps of a larger model are not short
 _INTEGER, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
@@ -135,7 +135,9 @@ def _usual(model: Any) -> bool:
     if not layers or not all(hasattr(body, n) for n in ("embed_tokens", "rotary_emb")) or type(head) is not nn.Linear:
         return False
     parts = [(y.self_attn, y.mlp) for y in layers if hasattr(y, "self_attn") and hasattr(y, "mlp")]
-    if len(parts) < len(layers) or not all(isinstance(a, Attention) and isinstance(m, Gated) for a, m in parts):
+    if len(parts) < len(layers) or not all(
+        isinstance(a, CompiledAttention) and isinstance(m, CompiledMlp) for a, m in parts
+    ):
         return False
     linear = [
         n for a, m in parts for n in (a.q_proj, a.k_proj, a.v_proj, a.o_proj, m.gate_proj, m.up_proj, m.down_proj)
@@ -143,7 +145,7 @@ def _usual(model: Any) -> bool:
     norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
     return (
         all(type(p) is nn.Linear and not (p.in_features % LANES or p.out_features % LANES) for p in (*linear, head))
-        and all(isinstance(n, Norm) for n in (*norms, getattr(body, "norm", None)))
+        and all(isinstance(n, CompiledNorm) for n in (*norms, getattr(body, "norm", None)))
         and len({n.kind for n in norms}) == 1
         and sum(p.numel() for p in model.parameters()) <= LARGEST
     )

@@ -1,4 +1,4 @@
-// What kernel.py and decode.py call.
+// What attention_kernel.py and decode.py call: attend.h says what `attend_*` computes, decode.h what `decode_*` does.
 #include "decode.h"
 
 template <class T>

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from recollect.engine.sampling import sample
-from recollect.models.native.blocks import able, draw
+from recollect.models.native.blocks import able, sample_tokens
 
 
 def native_sample(
@@ -19,5 +19,5 @@ def native_sample(
 ) -> tuple[Tensor, Tensor]:
     """As `sampling.sample`, in one compiled pass where it can be."""
     if plain and able(logits):
-        return draw(logits, temperature, uniforms)
+        return sample_tokens(logits, temperature, uniforms)
     return sample(logits, temperature, top_p, top_k, uniforms, plain, some_greedy)

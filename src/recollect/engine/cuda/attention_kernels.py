@@ -1,9 +1,13 @@
-"""Attention of decoding rows: every row's own keys, prefixes that are read once for all rows that share them, merged.
+"""Attention of decoding rows: every row's own slot, prefixes that are read once for all rows that share them, merged.
 
-Where no prefix has two readers, each is the beginning of its row's own. A row's scores are split over several programs.
-Each writes a partial output and the logarithm (base 2) of its normaliser; of the programs that share a row's own keys,
-the one that ends last merges them all. Lengths, slots and prefix addresses are read on the device, so one captured
-graph serves any of them.
+Computes: out[row] = softmax(scale · q K, capped by softcap) V over the row's prefix, its own tokens and its new one,
+the last ``window`` of them or all. Where no prefix has two rows, each is the beginning of its row's own tokens. A row's
+scores are split over several programs. Each writes a partial output and the logarithm (base 2) of its normaliser; of
+the programs that share a row's own keys, the one that ends last merges them all. Lengths, slots and prefix addresses
+are read on the device, so one captured graph serves any of them.
+
+`decode` equals `plain_attention.RowsAttention.attend` for one new token of every row; tests/engine/
+test_attention_kernels.py compares it with plain softmaxes.
 """
 
 from __future__ import annotations
@@ -133,8 +137,14 @@ def _own(
 ):  # fmt: skip
     """One row, one key head, one part of the row's own tokens; the first part also stores the new token.
 
-    JOINT: a prefix that the row alone reads comes before them. ALONE: there is no other part. Otherwise the last
-    program to end merges the row's parts; TOGETHER: and those of a prefix that others read too.
+    Computes: softmax(scale · q K) V over part ``s`` of the row's tokens, and log2 of its normaliser. JOINT: a prefix
+              that the row alone attends to comes before them. ALONE: there is no other part. Otherwise the last program
+              to end merges the row's parts; TOGETHER: and those of a prefix that other rows attend to too.
+    Shapes:   q [heads, rows, D]; k, v [kv heads, rows, D]; keys, values [slots, kv heads, capacity, D]; slot, own,
+              shared int64 [rows]; base, room int64 (addresses and lengths of prefixes [layers, 2, kv heads, room, D]);
+              o float32 [rows, heads, ALL, D] and l float32 [rows, heads, ALL] partial results; count int32
+              [rows · kv heads], zeros before and after; out [rows, heads, D].
+    Equals:   partial_attention over the row's own tokens; with the merge, all of `decode`.
     """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     n = tl.load(own_ptr + row).to(tl.int32)
@@ -202,7 +212,12 @@ def _shared(
     G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     SOFTCAP: tl.constexpr, WINDOW: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One piece (prefix_pieces.py): some tokens of a prefix for some of its readers, one key head."""
+    """One piece (prefix_pieces.py): some tokens of a prefix for some of its rows, one key head.
+
+    Computes: softmax(scale · q K) V over tokens ``low`` to ``high`` of the prefix, and log2 of its normaliser.
+    Shapes:   as `_own`; reader int32 [rows], rows of one prefix side by side; piece int32 [pieces, 6].
+    Equals:   plain_attention.partial_attention over that part of the keys.
+    """
     h = tl.program_id(1)
     piece = piece_ptr + tl.program_id(0) * 6
     group, first, count = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2)
@@ -245,7 +260,7 @@ def _shared(
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 OWN_PARTS, OWN_MERGED = 16, 256  # programs, at most, that a row's tokens are split over; numbers merged at a time
-OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that reads a row's own tokens
+OWN_TILE = (64, 2, 3)  # keys, warps and stages of a program that attends to a row's own tokens
 JOINT_PARTS, JOINT_MERGED, JOINT_TILE = 32, 2048, (64, 4, 3)  # the same where a prefix comes before them
 SPARE = 8192  # bytes of shared memory that are left for what a compiler keeps there
 
@@ -272,7 +287,7 @@ def _fitting(tile: tuple[int, int, int], queries: int, width: int, q: Tensor) ->
 
 @dataclass(frozen=True)
 class Together:
-    """Who reads prefixes, and how programs do so for them (prefix_pieces.py)."""
+    """Which rows attend to prefixes, and how programs do so for them (prefix_pieces.py)."""
 
     readers: Tensor  # rows, those of a prefix side by side
     pieces: Tensor
@@ -282,9 +297,9 @@ class Together:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prefixes that rows read: memory [layers, 2, kv heads, room, dim] at ``bases``.
+    """Prefixes that rows attend to: memory [layers, 2, kv heads, room, dim] at ``bases``.
 
-    Where none has two readers they are not read together, and bases and rooms are those of rows.
+    Where none has two rows they are not attended to together, and bases and rooms are those of rows.
     """
 
     bases: Tensor

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # called with one input, in this order
 
 
-class First(nn.Linear):
+class FusedFirst(nn.Linear):
     """The first of some projections: it computes all of them."""
 
     fused_weight: Tensor
@@ -29,7 +29,7 @@ class First(nn.Linear):
         return found[0]
 
 
-class Next(nn.Linear):
+class FusedNext(nn.Linear):
     """A later one: its part has been computed. The last one lets go of what was made, which may be gigabytes."""
 
     made: dict[str, Any]
@@ -65,7 +65,7 @@ def _fuse(parts: list[Any]) -> None:
         part.weight.data = weight[start:end]
         if bias is not None:
             part.bias.data = bias[start:end]
-        part.__class__ = Next if index else First
+        part.__class__ = FusedNext if index else FusedFirst
         part.made, part.part, part.last = made, index, index == len(parts) - 1
         start = end
     parts[0].fused_weight, parts[0].fused_bias = weight, bias

@@ -1,4 +1,4 @@
-"""The layers of a model called by ourselves: a few rows that decode, in products of our own, and prompts.
+"""The layers of a model called by ourselves: decode of a few rows by matmuls.py, and prefill by elementwise.py.
 
 It serves models of the usual form: norm and attention, norm and gated MLP, each added to its input. They are recognised
 by structure, not by architecture, and a trial must give the library's numbers; any other model is left to the library.
@@ -13,10 +13,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.engine.cuda.elementwise import added, gated, normed, turned
-from recollect.engine.cuda.fused_projections import First
-from recollect.engine.cuda.matmuls import DOWN, FEW, FEW_DOWN, LEAST, OUT, Norm, add, begin, gate, turn
-from recollect.models.attention import Asked, Plan, Scoring, using, window_of
+from recollect.engine.cuda.elementwise import add_rms_norm, rms_norm, rope, silu_mul
+from recollect.engine.cuda.fused_projections import FusedFirst
+from recollect.engine.cuda.matmuls import (
+    DOWN_TILE,
+    FEW,
+    FEW_DOWN_TILE,
+    LEAST,
+    OUT_TILE,
+    NormWeight,
+    gated_matmul,
+    matmul_add,
+    qkv_rope,
+    start_rows,
+)
+from recollect.models.attention import AttentionPlan, RecordingPlan, Scoring, using, window_of
 from recollect.packing.dense_attention import near
 
 WIDEST = 2048  # products of a wider model take long enough by themselves
@@ -32,15 +43,15 @@ FORM = {
 class Layer:
     """What a layer computes with."""
 
-    before: Norm
-    first: tuple[Tensor, Tensor | None]  # of queries, keys and values
-    head_norms: tuple[Norm, Norm] | None
+    input_norm: NormWeight
+    qkv: tuple[Tensor, Tensor | None]
+    head_norms: tuple[NormWeight, NormWeight] | None
     scoring: Scoring
     out: tuple[Tensor, Tensor | None]
-    between: Norm
-    gate: Tensor  # and up
+    post_norm: NormWeight
+    gate_up: Tensor
     down: tuple[Tensor, Tensor | None]
-    after: Norm  # of what comes next
+    next_norm: NormWeight  # of the next layer, or the last norm
 
 
 class Layers:
@@ -64,39 +75,41 @@ class Layers:
         made = Layers(model)
         return made if agrees(model, made) else None
 
-    def decode(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+    def decode(self, tokens: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
         """[rows, vocabulary] logits of one new token of each of at most `MOST_ROWS` rows."""
-        down_tile = FEW_DOWN if len(tokens) <= FEW else DOWN
-        embedded, turns = self._begin(tokens, positions)
-        rows = begin(embedded, self.layers[0].before)
+        down_tile = FEW_DOWN_TILE if len(tokens) <= FEW else DOWN_TILE
+        embedded, cos_sin = self._embed(tokens, positions)
+        rows = start_rows(embedded, self.layers[0].input_norm)
         for number, layer in enumerate(self.layers):
-            made = turn(rows, *layer.first, turns, (*self.heads, self.dim), layer.head_norms)
+            made = qkv_rope(rows, *layer.qkv, cos_sin, (*self.heads, self.dim), layer.head_norms)
             seen = self._attend(number, layer, made, plan)
-            rows = add(seen, *layer.out, rows, layer.between, self.counts, OUT)
-            rows = add(gate(rows, layer.gate), *layer.down, rows, layer.after, self.counts, down_tile)
+            rows = matmul_add(seen, *layer.out, rows, layer.post_norm, self.counts, OUT_TILE)
+            rows = matmul_add(
+                gated_matmul(rows, layer.gate_up), *layer.down, rows, layer.next_norm, self.counts, down_tile
+            )
         return self.head(self.body.norm(rows.x))
 
-    def prefill(self, tokens: Tensor, positions: Tensor, plan: Plan) -> Tensor:
+    def prefill(self, tokens: Tensor, positions: Tensor, plan: AttentionPlan) -> Tensor:
         """[kept tokens, vocabulary] logits of any number of tokens."""
-        x, turns = self._begin(tokens, positions)
-        rows = normed(x, self.layers[0].before)
+        x, cos_sin = self._embed(tokens, positions)
+        rows = rms_norm(x, self.layers[0].input_norm)
         for number, layer in enumerate(self.layers):
-            made = turned(F.linear(rows, *layer.first), turns, (*self.heads, self.dim), layer.head_norms)
+            made = rope(F.linear(rows, *layer.qkv), cos_sin, (*self.heads, self.dim), layer.head_norms)
             seen = self._attend(number, layer, made.view(len(made), -1, self.dim), plan)
             if number == len(self.layers) - 1 and plan.keep is not None:  # nothing reads the others any more
                 x, seen = x[plan.keep], seen[plan.keep]
                 if not len(x):
                     return x.new_empty(0, self.head.out_features)
-            x, rows = added(x, F.linear(seen, *layer.out), layer.between)
-            x, rows = added(x, F.linear(gated(F.linear(rows, layer.gate)), *layer.down), layer.after)
+            x, rows = add_rms_norm(x, F.linear(seen, *layer.out), layer.post_norm)
+            x, rows = add_rms_norm(x, F.linear(silu_mul(F.linear(rows, layer.gate_up)), *layer.down), layer.next_norm)
         return self.head(rows)
 
-    def _begin(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _embed(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         embedded = self.body.embed_tokens(tokens)
         cos, sin = self.body.rotary_emb(embedded, positions.unsqueeze(0))
         return embedded, (cos[0].contiguous(), sin[0].contiguous())
 
-    def _attend(self, number: int, layer: Layer, made: Tensor, plan: Plan) -> Tensor:
+    def _attend(self, number: int, layer: Layer, made: Tensor, plan: AttentionPlan) -> Tensor:
         """What tokens see, [tokens, all heads]; ``made`` are their queries, keys and values [tokens, heads, dim]."""
         queries, keys = self.heads
         q, k, v = made.transpose(0, 1).split([queries, keys, keys])
@@ -118,8 +131,8 @@ def _layer(layer: Any, after: Any) -> Layer:
     )
 
 
-def _norm(module: Any) -> Norm:
-    return Norm(module.weight, module.variance_epsilon)
+def _norm(module: Any) -> NormWeight:
+    return NormWeight(module.weight, module.variance_epsilon)
 
 
 def usual(model: Any) -> bool:
@@ -144,7 +157,7 @@ def _usual_layer(layer: Any) -> bool:
         return False
     norms = [layer.input_layernorm, layer.post_attention_layernorm, *(getattr(attention, name) for name in some)]
     firsts, plain = (attention.q_proj, mlp.gate_proj), (attention.o_proj, mlp.down_proj)
-    if not all(map(_is_norm, norms)) or not all(type(p) is First for p in firsts):
+    if not all(map(_is_norm, norms)) or not all(type(p) is FusedFirst for p in firsts):
         return False
     half = getattr(attention, "head_dim", 0) // 2
     sizes = [half, *(n for p in (*firsts, *plain) for n in (p.in_features, p.out_features))]
@@ -165,16 +178,16 @@ def agrees(model: Any, made: Layers) -> bool:
     """Whether every layer asks its attention for what the library's asks for, and the logits are the same."""
     device = made.head.weight.device
     tokens, positions = (torch.tensor(x, device=device) for x in ([1, 2, 3, 4], [0, 7, 50, 400]))
-    theirs, limit = Asked(len(tokens)), AGREED.get(model.dtype, 0.0)
+    theirs, limit = RecordingPlan(len(tokens)), AGREED.get(model.dtype, 0.0)
     with using(theirs):
         expected = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False).logits[0]
     for way in (made.decode, made.prefill):
-        ours = Asked(len(tokens))
+        ours = RecordingPlan(len(tokens))
         try:
             found = way(tokens, positions, ours)
         except (AttributeError, TypeError, RuntimeError):  # it has another form after all
             return False
-        pairs = zip([*ours.asked, found], [*theirs.asked, expected], strict=True)
-        if ours.how != theirs.how or not all(near(a, b, limit) for a, b in pairs):
+        pairs = zip([*ours.inputs, found], [*theirs.inputs, expected], strict=True)
+        if ours.calls != theirs.calls or not all(near(a, b, limit) for a, b in pairs):
             return False
     return True

@@ -1,10 +1,11 @@
-"""The products of a layer when a few rows decode, each with what comes before and after it in one kernel.
+"""The matrix products of a layer when a few rows decode, each with what comes before and after it in one kernel.
 
-A step of a small model is some two hundred short kernels, and most of them norm, add, gate or turn what a product made.
-Here a layer is four products and its attention; turns, gates and additions follow a product in registers. Whoever adds
-to a row also stores it times the next norm's weight, and sums of squares: the product that comes next reads that and
-scales its own sums. Where a product has too few programs for a GPU, several share its sums; the last of them to end
-adds these up, in a fixed order.
+A step of a small model is some two hundred short kernels, and most of them norm, add, gate or rotate (rope) what a
+product made. Here a layer is four products and its attention; rope, gates and additions follow a product in registers.
+The kernel that adds to a row also stores it times the next norm's weight, and sums of squares: the next product reads
+these and scales its own sums. Where a product has too few programs for a GPU, several share its sums; the last of them
+to end adds these up, in a fixed order. tests/engine/test_kernels.py compares each with the plain function that it
+equals.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Norm:
+class NormWeight:
     """x / rms(x) * weight."""
 
     weight: Tensor
@@ -26,18 +27,20 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows between two products: as they are, times a norm's weight, and sums of squares of their parts."""
+class ResidualRows:
+    """The residual rows between two products: themselves, times a norm's weight, and sums of squares of parts."""
 
     x: Tensor  # [rows, width]
     weighed: Tensor
     squares: Tensor  # [rows, parts]
-    norm: Norm
+    norm: NormWeight
 
     @staticmethod
-    def like(x: Tensor, norm: Norm, parts: int) -> Rows:
+    def like(x: Tensor, norm: NormWeight, parts: int) -> ResidualRows:
         """Room for rows of the same kind."""
-        return Rows(torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), parts, dtype=torch.float32), norm)
+        return ResidualRows(
+            torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), parts, dtype=torch.float32), norm
+        )
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,22 @@ class Tile:
 
 SHARED_BYTES = 160_000  # what a program may keep of its next steps
 LEAST, MOST_ROWS = 16, 64  # rows of a program: a tensor core's tile at least
-GATE, TURN, OUT = Tile(32, 64, stages=6), Tile(16, 64, stages=6), Tile(16, 128)
-DOWN, FEW_DOWN = Tile(32, 64, 4, stages=8), Tile(32, 128, 8)  # where there are few rows, programs have less to add up
+GATE_TILE, QKV_TILE, OUT_TILE = Tile(32, 64, stages=6), Tile(16, 64, stages=6), Tile(16, 128)
+DOWN_TILE, FEW_DOWN_TILE = (
+    Tile(32, 64, 4, stages=8),
+    Tile(32, 128, 8),
+)  # where there are few rows, programs have less to add up
 FEW = 16
 
 
 @triton.jit
-def _begin(x, norm, weighed, squares, K: tl.constexpr, P: tl.constexpr):
-    """One row before its first product."""
+def _start_rows(x, norm, weighed, squares, K: tl.constexpr, P: tl.constexpr):
+    """A row before its first product.
+
+    Computes: weighed = x · norm, squares = Σ x², for one row; the product that follows divides by the rms.
+    Shapes:   x, weighed [rows, K], norm [K], half or float; squares float32 [rows].
+    Equals:   x * norm and x.float().square().sum(-1).
+    """
     row, k = tl.program_id(0), tl.arange(0, P)
     numbers = tl.load(x + row * K + k, mask=k < K, other=0.0)
     number = numbers.to(tl.float32)
@@ -76,14 +87,21 @@ def _begin(x, norm, weighed, squares, K: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def _pair(
-    x, squares, weight, bias, cos, sin, q_norm, k_norm, out, eps, head_eps, rows, parts, size, half, turned, queries,
+def _norm_matmul_pair(
+    x, squares, weight, bias, cos, sin, q_norm, k_norm, out, eps, head_eps, rows, parts, size, half, rope_heads,
+    queries,
     K: tl.constexpr, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr, PARTS: tl.constexpr, BIAS: tl.constexpr,
     HEADS: tl.constexpr, HEAD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Normed rows times two blocks of N outputs that belong together: a gate and what it gates, or halves of a head.
+    """RMS norm, a matrix product and what follows it: rope (HEADS), or a gate.
 
-    Of heads, the first ``turned`` are queries and keys (``queries`` of the former), the others values.
+    Computes: y = norm(x) Wᵀ + bias for two blocks of N outputs that belong together, ``half`` apart. HEADS: they are
+              halves of a head; the first ``rope_heads`` heads are normed (HEAD_NORM) and get rope,
+              (y1 cos - y2 sin, y2 cos + y1 sin). Otherwise they are a gate and what it gates: silu(y1) y2.
+    Shapes:   x (times the norm's weight) [rows, K]; squares float32 [rows, parts]; weight [outputs, K]; bias
+              [outputs]; cos, sin [rows, 2 half]; q_norm (of the first ``queries`` heads), k_norm [2 half]; out
+              [rows, size]. Half or float; sums are float32.
+    Equals:   F.linear(rms_norm(x), weight, bias), then apply_rotary_pos_emb of queries and keys, or F.silu(a) * b.
     """
     m, n = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, N)
     there = m[:, None] < rows
@@ -113,12 +131,12 @@ def _pair(
         two += tl.load(bias + first + half).to(tl.float32)[None, :]
     place = out + m[:, None] * size + first[None, :]
     if HEADS:
-        if HEAD_NORM and head < turned:
+        if HEAD_NORM and head < rope_heads:
             by = tl.rsqrt((tl.sum(one * one, 1) + tl.sum(two * two, 1)) / (2 * N) + head_eps)[:, None]
             which = tl.where(head < queries, q_norm, k_norm)
             one *= by * tl.load(which + n).to(tl.float32)[None, :]
             two *= by * tl.load(which + N + n).to(tl.float32)[None, :]
-        if head < turned:
+        if head < rope_heads:
             at = m[:, None] * 2 * half + inside[None, :]
             c = tl.load(cos + at, mask=there, other=0.0).to(tl.float32)
             s = tl.load(sin + at, mask=there, other=0.0).to(tl.float32)
@@ -130,11 +148,18 @@ def _pair(
 
 
 @triton.jit
-def _added(
+def _matmul_add(
     x, weight, bias, before, norm, out, weighed, squares, sums, counts, rows, size,
     K: tl.constexpr, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr, SPLITS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Rows times N outputs, added to ``before``; SPLITS programs each take a part of the K inputs."""
+    """A matrix product added to the residual, and what the next norm needs.
+
+    Computes: out = before + x Wᵀ + bias; weighed = out · norm; squares = Σ out² of N outputs. SPLITS programs each take
+              a part of the K inputs; the last to end adds their sums up.
+    Shapes:   x [rows, K]; weight [size, K]; bias, norm [size]; before, out, weighed [rows, size], half or float;
+              squares float32 [rows, blocks]; sums float32 [SPLITS, rows, size]; counts int32, zeros before and after.
+    Equals:   before + F.linear(x, weight, bias), times norm, and its squares.
+    """
     block, split, blocks = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
     m, n = tl.program_id(2) * M + tl.arange(0, M), block * N + tl.arange(0, N)
     there = m[:, None] < rows
@@ -171,11 +196,11 @@ def _added(
         tl.store(squares + m * blocks + block, tl.sum(made * made, 1), mask=m < rows)
 
 
-def begin(x: Tensor, norm: Norm) -> Rows:
-    """Rows before the first product, which reads them normed."""
+def start_rows(x: Tensor, norm: NormWeight) -> ResidualRows:
+    """Rows before the first product, which norms them."""
     rows, width = x.shape
-    made = Rows(x, torch.empty_like(x), x.new_empty(rows, 1, dtype=torch.float32), norm)
-    _begin[(rows,)](x, norm.weight, made.weighed, made.squares, K=width, P=triton.next_power_of_2(width))
+    made = ResidualRows(x, torch.empty_like(x), x.new_empty(rows, 1, dtype=torch.float32), norm)
+    _start_rows[(rows,)](x, norm.weight, made.weighed, made.squares, K=width, P=triton.next_power_of_2(width))
     return made
 
 
@@ -183,13 +208,13 @@ def _row_tile(rows: int) -> int:
     return max(LEAST, min(MOST_ROWS, triton.next_power_of_2(rows)))
 
 
-def gate(rows: Rows, weight: Tensor, tile: Tile = GATE) -> Tensor:
-    """silu(gate) · up of normed rows; the weight is [gates and ups, width]."""
+def gated_matmul(rows: ResidualRows, weight: Tensor, tile: Tile = GATE_TILE) -> Tensor:
+    """silu(gate) · up [rows, size] of normed rows; the weight is [gates and ups, width]."""
     (count, width), size = rows.x.shape, len(weight) // 2
     m, parts = _row_tile(count), rows.squares.shape[1]
     cut = tile.fit(rows.x, m, size, 2)
     out = rows.x.new_empty(count, size)
-    _pair[(size // cut.outputs, triton.cdiv(count, m))](
+    _norm_matmul_pair[(size // cut.outputs, triton.cdiv(count, m))](
         rows.weighed, rows.squares, weight, None, None, None, None, None, out, rows.norm.eps, 0.0, count, parts, size,
         size, 0, 0, K=width, M=m, N=cut.outputs, B=cut.inputs, PARTS=triton.next_power_of_2(parts), BIAS=False,
         HEADS=False, HEAD_NORM=False, num_warps=cut.warps, num_stages=cut.stages,
@@ -197,11 +222,11 @@ def gate(rows: Rows, weight: Tensor, tile: Tile = GATE) -> Tensor:
     return out
 
 
-def turn(
-    rows: Rows, weight: Tensor, bias: Tensor | None, turns: tuple[Tensor, Tensor], heads: tuple[int, int, int],
-    norms: tuple[Norm, Norm] | None = None, tile: Tile = TURN,
+def qkv_rope(
+    rows: ResidualRows, weight: Tensor, bias: Tensor | None, cos_sin: tuple[Tensor, Tensor],
+    heads: tuple[int, int, int], norms: tuple[NormWeight, NormWeight] | None = None, tile: Tile = QKV_TILE,
 ) -> Tensor:  # fmt: skip
-    """Queries, keys and values [rows, all heads, dim] of normed rows, queries and keys turned by cosines and sines.
+    """Queries, keys and values [rows, all heads, dim] of normed rows; queries and keys have rope.
 
     ``heads`` are the numbers of query and key heads and their width; ``norms`` are those of queries and keys.
     """
@@ -211,8 +236,8 @@ def turn(
     cut = wanted.fit(rows.x, m, dim // 2, 2)
     out = rows.x.new_empty(count, queries + 2 * keys, dim)
     q_norm, k_norm = norms or (None, None)
-    _pair[((queries + 2 * keys) * (dim // 2 // cut.outputs), triton.cdiv(count, m))](
-        rows.weighed, rows.squares, weight, bias, *turns, q_norm and q_norm.weight, k_norm and k_norm.weight, out,
+    _norm_matmul_pair[((queries + 2 * keys) * (dim // 2 // cut.outputs), triton.cdiv(count, m))](
+        rows.weighed, rows.squares, weight, bias, *cos_sin, q_norm and q_norm.weight, k_norm and k_norm.weight, out,
         rows.norm.eps, q_norm.eps if q_norm else 0.0, count, parts, out.stride(0), dim // 2, queries + keys, queries,
         K=width, M=m, N=cut.outputs, B=cut.inputs, PARTS=triton.next_power_of_2(parts),
         BIAS=bias is not None, HEADS=True, HEAD_NORM=norms is not None, num_warps=cut.warps, num_stages=cut.stages,
@@ -220,8 +245,10 @@ def turn(
     return out
 
 
-def add(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, norm: Norm, counts: Tensor, tile: Tile) -> Rows:
-    """The rows and a product [rows, width], to be normed next. ``counts`` are zeros and are left as zeros.
+def matmul_add(
+    x: Tensor, weight: Tensor, bias: Tensor | None, rows: ResidualRows, norm: NormWeight, counts: Tensor, tile: Tile
+) -> ResidualRows:
+    """The residual rows plus a product [rows, width], to be normed next. ``counts`` are zeros and are left as zeros.
 
     There must be one for each block of outputs and of rows.
     """
@@ -229,9 +256,9 @@ def add(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, norm: Norm, 
     m = _row_tile(count)
     cut = tile.fit(x, m, size)
     blocks, splits = size // cut.outputs, cut.splits
-    out = Rows.like(rows.x, norm, blocks)
+    out = ResidualRows.like(rows.x, norm, blocks)
     sums = x.new_empty(splits, count, size, dtype=torch.float32) if splits > 1 else None
-    _added[(blocks, splits, triton.cdiv(count, m))](
+    _matmul_add[(blocks, splits, triton.cdiv(count, m))](
         x, weight, bias, rows.x, norm.weight, out.x, out.weighed, out.squares, sums, counts, count, size,
         K=width, M=m, N=cut.outputs, B=cut.inputs, SPLITS=splits, BIAS=bias is not None,
         num_warps=cut.warps, num_stages=cut.stages,

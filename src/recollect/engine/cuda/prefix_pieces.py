@@ -1,6 +1,6 @@
-"""How the reading of prefixes is divided among programs: pieces of about the same size, whatever shares what.
+"""How attention to prefixes is divided among programs: pieces of about the same size, whatever shares what.
 
-A piece is some tokens of one prefix, read for some of its readers. Every head of keys has a program for it.
+A piece is some tokens of one prefix, for some of the rows that share it (readers). Every key head has a program for it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LARGE_TILE = (64, 8, 3)  # … and where one row alone has more
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """What programs read."""
+class PrefixWork:
+    """What programs attend to."""
 
     tile: int  # queries of each
     table: np.ndarray  # [pieces, 6] prefix, first reader, readers, first token, end, which part of the prefix; or zeros
@@ -52,8 +52,8 @@ def _size(length: np.ndarray, block: np.ndarray, room: int, most: int) -> int:
     return high * STEP
 
 
-def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: int, rows: int) -> Pieces:
-    """Pieces for prefixes of some lengths and numbers of readers, each with ``group`` queries for each of ``heads``."""
+def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: int, rows: int) -> PrefixWork:
+    """Pieces for prefixes of some lengths and numbers of rows, each with ``group`` queries for each of ``heads``."""
     length, count = np.array(lengths), np.array(readers)
     tiles = [tile for tile in TILES if tile >= group] or [_power(group)]
     each = [tile // group for tile in tiles]  # readers of a piece
@@ -80,4 +80,4 @@ def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: in
             table[some, 3], table[some, 4] = np.concatenate([[0], ends[:-1]]), ends
             table[some, 5] = np.arange(cut)
             at += int(cut)
-    return Pieces(tiles[best], table, parts)
+    return PrefixWork(tiles[best], table, parts)

@@ -28,7 +28,12 @@ def _load(logits, temperature, row, block, V, stride, BLOCK: tl.constexpr):
 
 @triton.jit
 def _blocks(logits, temperature, tops, best, sums, V, stride, blocks, BLOCK: tl.constexpr):
-    """Of one block of one row: the highest logit, where it is, and the sum of exponentials relative to it."""
+    """Sums of one block of the vocabulary of one row.
+
+    Computes: with x = logits / temperature: max x, argmax x, and Σ exp(x - max x), over BLOCK tokens.
+    Shapes:   logits [rows, V] half or float; temperature float [rows]; tops, sums float32, best int32 [rows, blocks].
+    Equals:   x.max(-1) and (x - max).exp().sum(-1) of each block.
+    """
     row, block = tl.program_id(0), tl.program_id(1)
     x = _load(logits, temperature, row, block, V, stride, BLOCK)
     top, place = tl.max(x, 0, return_indices=True)
@@ -46,7 +51,7 @@ def _mix(x, shift: tl.constexpr, factor):
 
 @triton.jit
 def _uniform(key, position):
-    """As `noise.uniform`."""
+    """One number in (0, 1) from a key and a position. Equals: `noise.uniform`."""
     x = key.to(tl.uint64, bitcast=True) + (position + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
     x = _mix(x, 30, 0xBF58476D1CE4E5B9)
     x = _mix(x, 27, 0x94D049BB133111EB)
@@ -59,7 +64,15 @@ def _pick(
     logits, temperature, tops, best, sums, noise, count, token, position, own, limit, ended, stops, results, logprobs,
     V, stride, blocks, BLOCK: tl.constexpr, P: tl.constexpr, STOPS: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
-    """One row's token and its log-probability, and the row's numbers for the next step."""
+    """Sample one row's next token, and move the row on.
+
+    Computes: the first token at which the cumulative sum of softmax(logits / temperature) reaches the row's random
+              number (`noise.uniform`), or the highest logit at temperature 0; its log-probability; and, unless the row
+              has ended: token, count + 1, position + 1, own + 1, ended (1 stop token, 2 limit, 3 both).
+    Shapes:   as `_blocks`; noise, count, token, position, own, limit, ended, results int64 [rows]; stops int64
+              [rows, STOPS]; logprobs float32 [rows].
+    Equals:   `sampling.sample` with plain=True, then `DeviceRows.advance`.
+    """
     row = tl.program_id(0)
     b = tl.arange(0, P)
     top_b = tl.load(tops + row * blocks + b, mask=b < blocks, other=float("-inf"))

@@ -1,4 +1,6 @@
-// Small parts of a model and their gradients, in one pass each; blocks.py calls them. Sizes `dim` are multiples of 16.
+// Small parts of a model and their gradients, in one pass each; blocks.py calls them. T is float or bfloat16; sums are
+// float32. Sizes `dim` are multiples of 16. `X_back` is the gradient of X. tests/models/test_native.py compares each
+// with the function that it equals.
 #include "rows.h"
 
 #include <omp.h>
@@ -19,6 +21,10 @@ struct Sums {
 };
 
 // ---- norms ----
+// Computes: out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w, where w is `weight`, or 1 + `weight` with `late` (then it is
+//           rounded to T after the product, not before it).
+// Shapes:   x, out, grad, to T [rows, dim]; weight T [dim]; weights (its gradient) float [dim].
+// Equals:   the RMSNorm of the library's model, as LlamaRMSNorm or, with `late`, GemmaRMSNorm.
 
 template <class T, class G>
 static inline void norm_row_back(
@@ -52,16 +58,19 @@ static void norm_back(
   sums.give(weights, dim);
 }
 
-// ---- gates: silu(gate) * up, of rows [gate, up] ----
+// ---- gates ----
+// Computes: out[r] = silu(gate[r]) * up[r], where both[r] = [gate[r], up[r]].
+// Shapes:   both, to T [rows, 2 dim]; out, grad T [rows, dim].
+// Equals:   torch.nn.functional.silu(gate) * up.
 
 template <class T>
-static void gated(const T* both, T* out, int64_t rows, int64_t dim) {
+static void silu_mul(const T* both, T* out, int64_t rows, int64_t dim) {
 #pragma omp parallel for if (rows * dim > 1 << 14)
-  for (int64_t r = 0; r < rows; r++) gated_row(both + 2 * r * dim, out + r * dim, dim);
+  for (int64_t r = 0; r < rows; r++) silu_mul_row(both + 2 * r * dim, out + r * dim, dim);
 }
 
 template <class T>
-static void gated_back(const T* both, const T* grad, T* to, int64_t rows, int64_t dim) {
+static void silu_mul_back(const T* both, const T* grad, T* to, int64_t rows, int64_t dim) {
 #pragma omp parallel for
   for (int64_t r = 0; r < rows; r++)
     for (int64_t d = 0; d < dim; d += LANES) {
@@ -72,7 +81,11 @@ static void gated_back(const T* both, const T* grad, T* to, int64_t rows, int64_
     }
 }
 
-// ---- heads: a row of queries, keys and values becomes heads, normed where there are weights for it, and rotated ----
+// ---- heads ----
+// Computes: queries and keys = rope(norm(x)), values = x, for one row of all heads side by side. The norm is left out
+//           where there is no weight. rope(y) = y * cos + [-y2, y1] * sin, for the halves y1 and y2 of a head.
+// Shapes:   see Heads.
+// Equals:   the q_norm, k_norm and apply_rotary_pos_emb of the library's attention.
 
 struct Heads {  // mirrored in blocks.py
   int64_t tokens, heads, kv, dim, late;
@@ -130,9 +143,12 @@ static void heads_back(const Heads& job) {
   k_sums.give(job.k_sums, dim);
 }
 
-// ---- attention within segments (algos/packed.py): what is between the products ----
+// ---- attention within segments (packing/micro_batch.py): what comes before, between and after the products ----
+// The three together with two matrix products equal recollect.models.attention.small_sdpa with the mask of a Bucket.
 
-// Flat [tokens, heads, dim] → [segments, heads, length, dim]; places after the first that repeat it are padding: 0
+// Computes: out[s, h, i] = flat[index[s, i], h]; places after the first that repeat it are padding and become 0.
+// Shapes:   flat T [tokens, heads, dim]; index int64 [segments, length]; out T [segments, heads, length, dim].
+// Equals:   flat[index].transpose(1, 2), with 0 for padding.
 template <class T>
 static void gather(
     const T* flat, const int64_t* index, T* out, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
@@ -149,9 +165,11 @@ static void gather(
   }
 }
 
-// The way back, where every token is in one place
+// Computes: flat[index[s, i], h] = from[s, h, i], where every token is in one place.
+// Shapes:   as gather, the other way.
+// Equals:   flat.index_copy(0, index, from.transpose(1, 2)), without padding.
 template <class T>
-static void put_back(
+static void scatter(
     const T* from, const int64_t* index, T* flat, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
 #pragma omp parallel for
   for (int64_t row = 0; row < segments * heads; row++) {
@@ -161,9 +179,11 @@ static void put_back(
   }
 }
 
-// The same where a token may be in several: added up, always in the same order
+// Computes: flat[index[s, i], h] += from[s, h, i], always in the same order: a token may be in several segments.
+// Shapes:   as scatter; flat is float.
+// Equals:   flat.index_add(0, index, from.transpose(1, 2)), without padding.
 template <class T>
-static void add_up(
+static void scatter_add(
     const T* from, const int64_t* index, float* flat, int64_t segments, int64_t length, int64_t heads, int64_t dim) {
   const int64_t parts = dim / LANES;
 #pragma omp parallel for
@@ -179,9 +199,12 @@ static void add_up(
   }
 }
 
-// Scores [segments, heads, n, m] become weights: query i of a segment sees keys up to before + i, `window` of them or all
+// Computes: scores[s, h, i] = softmax over keys t of scale * scores[s, h, i, t]; query i of a segment sees the keys up to
+//           before[s] + i, the last `window` of them or all (0). In place.
+// Shapes:   scores T [segments, heads, n, m]; before int64 [segments].
+// Equals:   torch.softmax(scale * scores + mask, -1).
 template <class T>
-static void weigh(
+static void causal_softmax(
     T* scores, const int64_t* before, int64_t segments, int64_t heads, int64_t n, int64_t m, float scale,
     int64_t window) {
 #pragma omp parallel
@@ -215,9 +238,11 @@ static void weigh(
   }
 }
 
-// The gradient of weights becomes that of scores
+// Computes: grad[r] = scale * w[r] * (grad[r] - sum(grad[r] * w[r])): the gradient of weights becomes that of scores.
+// Shapes:   weights, grad T [rows, m].
+// Equals:   the gradient of torch.softmax(scale * scores, -1).
 template <class T>
-static void weigh_back(const T* weights, T* grad, int64_t rows, int64_t m, float scale) {
+static void softmax_back(const T* weights, T* grad, int64_t rows, int64_t m, float scale) {
 #pragma omp parallel for
   for (int64_t row = 0; row < rows; row++) {
     const T* w = weights + row * m;
@@ -230,10 +255,14 @@ static void weigh_back(const T* weights, T* grad, int64_t rows, int64_t m, float
   }
 }
 
-// ---- predictions: of rows of logits the target's log-probability, the entropy and the log of the normaliser ----
+// ---- log-probabilities ----
+// Computes: with p = softmax(factor * x): log p[target], the entropy -sum(p log p), and log sum exp(factor * x).
+// Shapes:   logits, to T [rows, m]; target int64 [rows]; out, found float [3, rows]; by_logprob, by_entropy (the
+//           gradients of the first two) float [rows].
+// Equals:   training/learner/forward.py's _figures, of log_softmax.
 
 template <class T>
-static void figures(const T* logits, const int64_t* target, float* out, int64_t rows, int64_t m, float factor) {
+static void logprob_entropy(const T* logits, const int64_t* target, float* out, int64_t rows, int64_t m, float factor) {
 #pragma omp parallel for
   for (int64_t r = 0; r < rows; r++) {
     const T* x = logits + r * m;
@@ -260,7 +289,7 @@ static void figures(const T* logits, const int64_t* target, float* out, int64_t 
 }
 
 template <class T>
-static void figures_back(
+static void logprob_entropy_back(
     const T* logits, const int64_t* target, const float* found, const float* by_logprob, const float* by_entropy, T* to,
     int64_t rows, int64_t m, float factor) {
 #pragma omp parallel for
@@ -277,10 +306,14 @@ static void figures_back(
   }
 }
 
-// ---- sampling: of each row of logits the first id at which the cumulative distribution reaches a number in (0, 1) ----
+// ---- sampling ----
+// Computes: with p = softmax(x / temperature): the first id at which the cumulative sum of p reaches uniform[r], and
+//           log p[id]. Temperature 0: the first id with the highest logit, and log p at temperature 1.
+// Shapes:   logits T [rows, m]; temperature float, uniform double, id int64, logprob float [rows].
+// Equals:   engine/sampling.py's sample with plain=True.
 
 template <class T>
-static void draw(
+static void sample_tokens(
     const T* logits, const float* temperature, const double* uniform, int64_t* id, float* logprob, int64_t rows,
     int64_t m) {
 #pragma omp parallel if (rows * m > 1 << 16)
@@ -324,15 +357,15 @@ static void draw(
   extern "C" void* const f##_bfloat16 = (void*)&f<bfloat16>;
 EXPORT(norm)
 EXPORT(norm_back)
-EXPORT(gated)
-EXPORT(gated_back)
+EXPORT(silu_mul)
+EXPORT(silu_mul_back)
 EXPORT(heads)
 EXPORT(heads_back)
 EXPORT(gather)
-EXPORT(put_back)
-EXPORT(add_up)
-EXPORT(weigh)
-EXPORT(weigh_back)
-EXPORT(figures)
-EXPORT(figures_back)
-EXPORT(draw)
+EXPORT(scatter)
+EXPORT(scatter_add)
+EXPORT(causal_softmax)
+EXPORT(softmax_back)
+EXPORT(logprob_entropy)
+EXPORT(logprob_entropy_back)
+EXPORT(sample_tokens)

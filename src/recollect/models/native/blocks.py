@@ -22,18 +22,18 @@ WIDEST = 512  # numbers of an attention head, at most
 _ARGUMENTS = {
     "norm": "pppiifi",
     "norm_back": "pppppiifi",
-    "gated": "ppii",
-    "gated_back": "pppii",
+    "silu_mul": "ppii",
+    "silu_mul_back": "pppii",
     "heads": "p",
     "heads_back": "p",
     "gather": "pppiiii",
-    "put_back": "pppiiii",
-    "add_up": "pppiiii",
-    "weigh": "ppiiiifi",
-    "weigh_back": "ppiif",
-    "figures": "pppiif",
-    "figures_back": "ppppppiif",
-    "draw": "pppppii",
+    "scatter": "pppiiii",
+    "scatter_add": "pppiiii",
+    "causal_softmax": "ppiiiifi",
+    "softmax_back": "ppiif",
+    "logprob_entropy": "pppiif",
+    "logprob_entropy_back": "ppppppiif",
+    "sample_tokens": "pppppii",
 }
 
 
@@ -54,7 +54,7 @@ def _run(name: str, kind: Tensor, *arguments: Any) -> None:
 # ---- norms ----
 
 
-class Norm(NamedTuple):
+class NormKind(NamedTuple):
     """x / rms(x) * weight; ``late``: the weight is 1 + weight, and the rounding comes after it."""
 
     eps: float
@@ -64,7 +64,7 @@ class Norm(NamedTuple):
         return _Norm.apply(x, weight, self) if torch.is_grad_enabled() else _norm(x.contiguous(), weight, self)
 
 
-def _norm(x: Tensor, weight: Tensor, kind: Norm) -> Tensor:
+def _norm(x: Tensor, weight: Tensor, kind: NormKind) -> Tensor:
     out, dim = torch.empty_like(x), x.shape[-1]
     _run("norm", x, x, weight, out, x.numel() // dim, dim, kind.eps, kind.late)
     return out
@@ -72,7 +72,7 @@ def _norm(x: Tensor, weight: Tensor, kind: Norm) -> Tensor:
 
 class _Norm(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, kind: Norm) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, kind: NormKind) -> Tensor:
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.kind = kind
@@ -89,28 +89,28 @@ class _Norm(Function):
 # ---- gates ----
 
 
-def gated(both: Tensor) -> Tensor:
+def silu_mul(both: Tensor) -> Tensor:
     """silu(gate) * up, of rows [gate, up]."""
-    return _Gated.apply(both) if torch.is_grad_enabled() else _gated(both)
+    return _SiluMul.apply(both) if torch.is_grad_enabled() else _silu_mul(both)
 
 
-def _gated(both: Tensor) -> Tensor:
+def _silu_mul(both: Tensor) -> Tensor:
     out = both.new_empty(*both.shape[:-1], both.shape[-1] // 2)
-    _run("gated", both, both, out, out.numel() // out.shape[-1], out.shape[-1])
+    _run("silu_mul", both, both, out, out.numel() // out.shape[-1], out.shape[-1])
     return out
 
 
-class _Gated(Function):
+class _SiluMul(Function):
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:
         ctx.save_for_backward(both)
-        return _gated(both)
+        return _silu_mul(both)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (both,) = ctx.saved_tensors
         to, dim = torch.empty_like(both), grad.shape[-1]
-        _run("gated_back", both, both, grad.contiguous(), to, grad.numel() // dim, dim)
+        _run("silu_mul_back", both, both, grad.contiguous(), to, grad.numel() // dim, dim)
         return to
 
 
@@ -134,7 +134,7 @@ class Heads(NamedTuple):
     heads: int
     kv: int
     dim: int
-    norm: Norm | None
+    norm: NormKind | None
 
     def __call__(
         self, x: Tensor, cos: Tensor, sin: Tensor, q_weight: Tensor | None, k_weight: Tensor | None
@@ -179,16 +179,16 @@ class _Heads(Function):
 # ---- predictions ----
 
 
-def figures(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def logprob_entropy(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Of each row of logits the target's log-probability and the entropy, in float32."""
-    return _Figures.apply(logits.contiguous(), targets, 1 / temperature)
+    return _LogprobEntropy.apply(logits.contiguous(), targets, 1 / temperature)
 
 
-class _Figures(Function):
+class _LogprobEntropy(Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, factor: float) -> tuple[Tensor, Tensor]:
         found = torch.empty(3, len(logits))
-        _run("figures", logits, logits, targets, found, *logits.shape, factor)
+        _run("logprob_entropy", logits, logits, targets, found, *logits.shape, factor)
         ctx.save_for_backward(logits, targets, found)
         ctx.factor = factor
         return found[0].clone(), found[1].clone()
@@ -197,15 +197,15 @@ class _Figures(Function):
     def backward(ctx: Any, logprob: Tensor, entropy: Tensor) -> Any:
         logits, targets, found = ctx.saved_tensors
         to, grads = torch.empty_like(logits), (logprob.contiguous(), entropy.contiguous())
-        _run("figures_back", logits, logits, targets, found, *grads, to, *logits.shape, ctx.factor)
+        _run("logprob_entropy_back", logits, logits, targets, found, *grads, to, *logits.shape, ctx.factor)
         return to, None, None
 
 
-def draw(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def sample_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """[rows] ids sampled at one number in (0, 1) each (temperature 0: greedy), and their log-probabilities."""
     logits, temperature, uniforms = logits.contiguous(), temperature.float(), uniforms.double()
     ids, logprobs = torch.empty(len(logits), dtype=torch.int64), torch.empty(len(logits))
-    _run("draw", logits, logits, temperature, uniforms, ids, logprobs, *logits.shape)
+    _run("sample_tokens", logits, logits, temperature, uniforms, ids, logprobs, *logits.shape)
     return ids, logprobs
 
 
@@ -227,7 +227,7 @@ class Segments(NamedTuple):
         return out
 
     def put(self, name: str, part: Tensor, index: Tensor, flat: Tensor) -> None:
-        """The way back: ``put_back`` writes, ``add_up`` adds."""
+        """The way back: ``scatter`` writes, ``scatter_add`` adds."""
         _run(name, part, part, index, flat, *index.shape, part.shape[1], part.shape[3])
 
 
@@ -251,8 +251,8 @@ class _Attention(Function):
             query, key, value = (x.view(len(x) * k.shape[1], -1, x.shape[3]) for x in part)
             weights = query @ key.transpose(1, 2)
             n, m = s.queries.shape[1], s.keys.shape[1]
-            _run("weigh", q, weights, s.before, len(s.before), heads, n, m, scale, window or 0)
-            s.put("put_back", (weights @ value).view(part[0].shape), s.queries, out)
+            _run("causal_softmax", q, weights, s.before, len(s.before), heads, n, m, scale, window or 0)
+            s.put("scatter", (weights @ value).view(part[0].shape), s.queries, out)
             kept += [query, key, value, weights]
         ctx.save_for_backward(*kept)
         ctx.segments, ctx.scale, ctx.shapes = segments, scale, (q.shape, k.shape)
@@ -266,9 +266,9 @@ class _Attention(Function):
             query, key, value, weights = kept[4 * i : 4 * i + 4]
             part = s.parted(grad, s.queries).view(query.shape)
             scores = part @ value.transpose(1, 2)
-            _run("weigh_back", grad, weights, scores, scores.shape[0] * scores.shape[1], scores.shape[2], ctx.scale)
+            _run("softmax_back", grad, weights, scores, scores.shape[0] * scores.shape[1], scores.shape[2], ctx.scale)
             by_head = lambda x, heads, n=len(s.before): x.view(n, heads, -1, x.shape[2])
-            s.put("put_back", by_head(scores @ key, flat[1]), s.queries, to_q)
-            s.put("add_up", by_head(scores.transpose(1, 2) @ query, flat_kv[1]), s.keys, to_k)
-            s.put("add_up", by_head(weights.transpose(1, 2) @ part, flat_kv[1]), s.keys, to_v)
+            s.put("scatter", by_head(scores @ key, flat[1]), s.queries, to_q)
+            s.put("scatter_add", by_head(scores.transpose(1, 2) @ query, flat_kv[1]), s.keys, to_k)
+            s.put("scatter_add", by_head(weights.transpose(1, 2) @ part, flat_kv[1]), s.keys, to_v)
         return to_q, to_k.to(grad.dtype), to_v.to(grad.dtype), None, None, None

@@ -14,25 +14,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.models.attention import Asked, Scoring, active, using, window_of
-from recollect.models.native.blocks import LANES, WIDEST, Heads, able, gated
-from recollect.models.native.blocks import Norm as Kind
+from recollect.models.attention import RecordingPlan, Scoring, active, using, window_of
+from recollect.models.native.blocks import LANES, WIDEST, Heads, NormKind, able, silu_mul
 
 
 def replace_modules(model: nn.Module) -> None:
     """Let the norms, gated MLPs and attentions of a model on a CPU use compiled functions."""
-    for kinds in ((Norm, LateNorm, Gated), (Attention,)):  # an attention has norms inside
+    for kinds in ((CompiledNorm, CompiledLateNorm, CompiledMlp), (CompiledAttention,)):  # an attention has norms inside
         for module in model.modules():
             for kind in kinds:
-                if kind.fits(module) and not isinstance(module, _Compiled) and _equal(module, kind):
+                if kind.fits(module) and not isinstance(module, _CompiledModule) and _equal(module, kind):
                     module.__class__ = _subclass(kind, type(module))
                     break
     for module in model.modules():
-        if isinstance(module, _Compiled):
+        if isinstance(module, _CompiledModule):
             _lay_out(module)
 
 
-class _Compiled:
+class _CompiledModule:
     """Marks a replaced module; ``siblings`` are projections that are called with one input."""
 
     siblings: tuple[str, ...] = ()
@@ -64,7 +63,7 @@ def _linear(module: nn.Module, *names: str) -> bool:
     return all(type(p) is nn.Linear for p in parts) and len({p.bias is None for p in parts}) == 1  # type: ignore[union-attr]
 
 
-class Norm(_Compiled):
+class CompiledNorm(_CompiledModule):
     late = 0
 
     @staticmethod
@@ -77,8 +76,8 @@ class Norm(_Compiled):
         return module(torch.randn(5, len(module.weight)))
 
     @property
-    def kind(self: Any) -> Kind:
-        return Kind(float(self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps), self.late)
+    def kind(self: Any) -> NormKind:
+        return NormKind(float(self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps), self.late)
 
     def forward(self: Any, x: Tensor) -> Tensor:
         if x.dtype != self.weight.dtype or not able(x, x.shape[-1]):
@@ -86,11 +85,11 @@ class Norm(_Compiled):
         return self.kind(x, self.weight)
 
 
-class LateNorm(Norm):
+class CompiledLateNorm(CompiledNorm):
     late = 1
 
 
-class Gated(_Compiled):
+class CompiledMlp(_CompiledModule):
     siblings = ("gate_proj", "up_proj")
 
     @staticmethod
@@ -104,10 +103,10 @@ class Gated(_Compiled):
     def forward(self: Any, x: Tensor) -> Tensor:
         if not able(x, self.gate_proj.out_features):
             return super().forward(x)  # type: ignore[misc]
-        return self.down_proj(gated(self.project(x)))
+        return self.down_proj(silu_mul(self.project(x)))
 
 
-class Attention(_Compiled):
+class CompiledAttention(_CompiledModule):
     siblings = ("q_proj", "k_proj", "v_proj")
 
     @staticmethod
@@ -119,14 +118,14 @@ class Attention(_Compiled):
     @staticmethod
     def trial(module: Any) -> Any:
         """What the module asks its plan for, and what it makes of the answer."""
-        seen = Asked(5)
-        turn = torch.randn(2, 1, 5, module.head_dim)
+        seen = RecordingPlan(5)
+        rope = torch.randn(2, 1, 5, module.head_dim)
         with using(seen):
             out = module(
-                torch.randn(1, 5, module.q_proj.in_features), position_embeddings=tuple(turn), attention_mask=None
+                torch.randn(1, 5, module.q_proj.in_features), position_embeddings=tuple(rope), attention_mask=None
             )
-        how = [float("nan") if x is None else float(x) for layer, scoring in seen.how for x in (layer, *scoring)]
-        return [*seen.asked, torch.tensor(how), out[0]]
+        how = [float("nan") if x is None else float(x) for layer, scoring in seen.calls for x in (layer, *scoring)]
+        return [*seen.inputs, torch.tensor(how), out[0]]
 
     @property
     def head_norms(self: Any) -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ static inline Floats sigmoid(Floats x) {
 
 // silu(gate) * up of one row [gate, up]
 template <class T>
-static inline void gated_row(const T* both, T* out, int64_t dim) {
+static inline void silu_mul_row(const T* both, T* out, int64_t dim) {
   for (int64_t d = 0; d < dim; d += LANES) {
     Floats x = load(both + d);
     store(out + d, x * sigmoid(x) * load(both + dim + d));

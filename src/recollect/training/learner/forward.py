@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from recollect.engine.shape import require_ours
 from recollect.models.attention import using
-from recollect.models.native.blocks import able, figures
+from recollect.models.native.blocks import able, logprob_entropy
 from recollect.models.plain_rows import body_of, is_plain, row_states
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.tree import build_tree
@@ -135,7 +135,7 @@ def _kernel(device: str) -> Callable[..., tuple[Tensor, Tensor]] | None:
     if device != "cuda":
         return None
     try:
-        from recollect.training.learner.logits import figures as found
+        from recollect.training.learner.logits import logprob_entropy as found
     except ImportError:
         return None
     return found
@@ -160,7 +160,7 @@ def _piece(
         with torch.no_grad():
             expected, softcap = reference.head(other), reference.softcap
     if expected is None and policy.softcap is None:
-        one_pass = figures if able(raw) else _kernel(raw.device.type)
+        one_pass = logprob_entropy if able(raw) else _kernel(raw.device.type)
         if one_pass is not None:
             return Statistics(*one_pass(raw, targets, temperature), None)
     found = _fused() if raw.is_cuda and raw.shape[-1] >= LARGE else _figures

@@ -15,10 +15,13 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _figures(logits, targets, found, rows, V, stride, factor, BLOCK: tl.constexpr):
-    """Of one row: the target's log-probability, the entropy, the highest logit and the logarithm of all relative to it.
+def _logprob_entropy(logits, targets, found, rows, V, stride, factor, BLOCK: tl.constexpr):
+    """The log-probability of a target and the entropy of a row of logits, in one pass.
 
-    Exponents and logarithms are those of two.
+    Computes: with p = softmax(factor · logits[row]): log p[target], -Σ p log p, the highest logit, and log2 of the
+              normaliser relative to it. Powers and logarithms inside are those of two.
+    Shapes:   logits [rows, V] half or float; targets int64 [rows]; found float32 [4, rows].
+    Equals:   `forward._figures`; tests/training/test_logits.py compares them.
     """
     row = tl.program_id(0)
     at, lanes = logits + row.to(tl.int64) * stride, tl.arange(0, BLOCK)
@@ -44,8 +47,13 @@ def _figures(logits, targets, found, rows, V, stride, factor, BLOCK: tl.constexp
 
 
 @triton.jit
-def _figures_back(logits, targets, found, logprob, entropy, to, rows, V, stride, factor, BLOCK: tl.constexpr):
-    """One block of one row: the gradients of both figures."""
+def _logprob_entropy_back(logits, targets, found, logprob, entropy, to, rows, V, stride, factor, BLOCK: tl.constexpr):
+    """The gradient of both: one block of one row.
+
+    Computes: to = factor · (a (1[target] - p) - b p (log p + entropy)), a and b being the gradients of the two.
+    Shapes:   as above; logprob, entropy (a and b) float32 [rows]; to as logits.
+    Equals:   autograd of `forward._figures`; tests/training/test_logits.py compares them.
+    """
     row, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = places < V
     top, beyond = tl.load(found + 2 * rows + row), tl.load(found + 3 * rows + row)
@@ -57,19 +65,19 @@ def _figures_back(logits, targets, found, logprob, entropy, to, rows, V, stride,
     tl.store(to + row * V + places, (made * factor).to(to.dtype.element_ty), mask=there)
 
 
-def figures(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def logprob_entropy(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Of each row of logits the target's log-probability and the entropy, in float32."""
-    return _Figures.apply(logits, targets, 1 / temperature)
+    return _KernelLogprobEntropy.apply(logits, targets, 1 / temperature)
 
 
-class _Figures(torch.autograd.Function):
+class _KernelLogprobEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, factor: float) -> tuple[Tensor, Tensor]:
         rows, size = logits.shape
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         found = torch.empty(4, rows, device=logits.device)
         if rows:
-            _figures[(rows,)](
+            _logprob_entropy[(rows,)](
                 logits, targets, found, rows, size, logits.stride(0), factor, BLOCK=BLOCK, num_warps=8
             )  # fmt: skip
         ctx.save_for_backward(logits, targets, found)
@@ -82,7 +90,7 @@ class _Figures(torch.autograd.Function):
         rows, size = logits.shape
         to = torch.empty(rows, size, dtype=logits.dtype, device=logits.device)
         if rows:
-            _figures_back[(rows, triton.cdiv(size, BLOCK))](
+            _logprob_entropy_back[(rows, triton.cdiv(size, BLOCK))](
                 logits, targets, found, logprob.contiguous(), entropy.contiguous(), to, rows, size, logits.stride(0),
                 ctx.factor, BLOCK=BLOCK, num_warps=8,
             )  # fmt: skip
