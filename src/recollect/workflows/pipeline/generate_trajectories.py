@@ -23,16 +23,16 @@ GENERATED = "traj_"  # how the files of generated trajectories begin
 
 def generate(plan: Plan, domain: str, out: Path, console: Console) -> int:
     """Write the trajectories of a domain, one in each line of a file or a file for each; returns how many."""
-    asked, n, most = _tasks_and_counts(plan, domain)
+    tasks, n, most = _tasks_and_counts(plan, domain)
     cfg = plan.config({})
-    heat = cfg.actor_rollout_ref.rollout.temperature if n > 1 else 0.0
+    temperature = cfg.actor_rollout_ref.rollout.temperature if n > 1 else 0.0
     raw = out.with_name(f"{out.stem}.attempts.jsonl")
     raw.unlink(missing_ok=True)
     given = flatten(plan.settings)
     if plan.weights is not None:  # what min_reward and rl_min_reward compare is weighted as the plan says
         given.setdefault("agent.reward_name", f"trajectory(weights={plan.weights})")
     settings = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-    request = RolloutRequest(asked, plan.policy, raw, n, heat, cfg.trainer.seed, shown=out)
+    request = RolloutRequest(tasks, plan.policy, raw, n, temperature, cfg.trainer.seed, shown=out)
     if run(request, settings, console):
         raise RuntimeError(f"attempts of {domain} have failed; the same command tries them again")
     rows = [json.loads(line) for line in raw.read_text().splitlines()]
