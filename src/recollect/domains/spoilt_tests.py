@@ -71,7 +71,7 @@ def _doubted(statements: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _doubt(node: ast.stmt) -> list[ast.stmt]:
-    """A comparison whose opposite holds too is none: the test returns there, and so passes where it must not."""
+    """Make a test return early, and so pass where it must not, at a comparison whose opposite holds too."""
     for name in ("body", "orelse", "finalbody"):
         inner = getattr(node, name, None)
         if isinstance(inner, list) and inner and not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):

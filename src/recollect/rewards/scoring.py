@@ -68,7 +68,7 @@ async def _call_together(reward: Reward, tasks: Sequence[Task], trajectories: Se
 
 
 def _score_or_none(value: Any) -> Score:
-    """A score; what is none is not finite, so that its own trajectory fails and the others do not."""
+    """A score; NaN for a value that is not one, so that only its own trajectory fails."""
     try:
         return as_score(value)
     except (TypeError, ValueError):

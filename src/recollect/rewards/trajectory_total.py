@@ -1,8 +1,8 @@
 """The reward of a whole trajectory: completion, efficiency, quality and reasoning, weighted by domain.
 
-Words alone earn little. Where an answer fails its check, is none, or is nothing but indicator words that nobody has
-checked, quality and reasoning hardly count and the total stays below ``LIMIT`` and below what completion alone is
-worth, so it never reaches a trajectory that passes.
+Words alone earn little. If the answer fails its check, is missing, or is unchecked and only indicator words, quality
+and reasoning hardly count. The total then stays below ``LIMIT`` and below the weight of completion, so it never reaches
+a trajectory that passes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections under a bound. A client has a time to say what it wants and to take what it gets.
+"""Bounded connections. A client has limited time to send its request and to read the answer.
 
-Where there are too many, the oldest that still wait for their request are closed: who opens many and says nothing keeps
-nobody out. What strangers can make the server log, it logs once a minute.
+If there are too many, the oldest that still wait for their request are closed, so idle connections keep nobody out.
+Messages that strangers can cause are logged once a minute.
 """
 
 from __future__ import annotations

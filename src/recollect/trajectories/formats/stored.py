@@ -45,7 +45,7 @@ def _unusual(done: Action) -> Record:
 
 
 def _succeeded(task: Task, made: Trajectory) -> bool | None:
-    """What the domain's check said; without one a failure or no reward is none, and the full reward is one."""
+    """The verdict of the domain's check; without one, False for a failure, else whether the reward is 1 or 0."""
     if made.success is not None:
         return bool(made.success)
     if made.failure is not None:

@@ -85,7 +85,7 @@ def _names(cfg: Config) -> None:
         find(agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
     for tool in agent.tools:
         if tool.startswith("mcp:"):
-            ToolServer(tool, "agent.tools").close()  # whoever does not start now will not start then
+            ToolServer(tool, "agent.tools").close()  # a server that does not start now would not start in the run
         elif tool not in TOOLS:
             find(tool, {}, "agent.tools")
 
