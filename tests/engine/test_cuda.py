@@ -193,7 +193,7 @@ def test_half_precision_engine_equals_a_plain_forward(budget: int, compiled: boo
     prompts = [start + rng.integers(0, 96, n).tolist() for n in (1, 20, 300, 900)]
     prompts += [start[:400] + rng.integers(0, 96, 50).tolist(), *(rng.integers(0, 96, n).tolist() for n in (3, 1300))]
     there: Any = engine(model, True, max_batched_tokens=budget)
-    assert not there.stacked
+    assert there.backend.flash
     if compiled:
         there.backend.layers = None
         compile_layers(model)
@@ -225,9 +225,9 @@ def test_long_prompts_under_a_graph_equal_a_plain_forward() -> None:
             apart = (torch.tensor(made.logprobs) - expected.float().cpu()).abs()
             assert apart.max() < 0.4  # in half precision; without what is read they are apart by more than 1
             assert apart.mean() < 0.06
-    assert set(there.reads) == {(1280, 1), (2560, 2)}
+    assert set(there.backend.prefill_graphs) == {(1280, 1), (2560, 2)}
     there.free()
-    assert not there.reads
+    assert not there.backend.prefill_graphs
 
 
 def test_graphs_survive_a_cache_that_grows() -> None:
