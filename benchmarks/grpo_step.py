@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 from recollect.chat import Renderer
 from recollect.config import Algorithm, Config, Optim
 from recollect.engine import Engine
@@ -108,7 +108,7 @@ def our_step(parts: TrainedPolicy, prompts: list[list[int]], new_tokens: int, st
     groups = asyncio.run(collect(parts, prompts, new_tokens, step))
     sampled = time.perf_counter()
     batch, trajectories = build_batch(groups)
-    guess = estimate(Algorithm(), batch, trajectories, Annotations(), KLControl(0.0))
+    guess = estimate(Algorithm(), batch, trajectories, Annotations(), KLController(0.0))
     made = parts.learner.update(batch, PolicyTargets(guess.advantages))
     parts.sync(step + 1)
     assert batch.entries == PROMPTS * SAMPLES * new_tokens, "every sampled token is trained on"

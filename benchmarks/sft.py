@@ -37,7 +37,7 @@ from recollect.config.compose import compose
 from recollect.models.attention import register
 from recollect.models.device import pick_dtype, thread_counts
 from recollect.models.tiny import build_tokenizer, tiny_config
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.tasks.needle import NeedleShape, make_task
 from recollect.training.learner.local_learner import LocalLearner
@@ -96,7 +96,12 @@ def ours(samples: list[Sample], width: int, threads: int, label: str) -> float:
     batches = StoredBatches(samples, BATCH, 0)
     with tempfile.TemporaryDirectory() as folder:
         work = Supervised(
-            cfg, Run(Path(folder)), Console(quiet=True), LocalLearner(cfg, trained), Renderer(tokenizer), batches
+            cfg,
+            RunDirectory(Path(folder)),
+            Console(quiet=True),
+            LocalLearner(cfg, trained),
+            Renderer(tokenizer),
+            batches,
         )
         speeds = []
         for b in range(batches.per_epoch):

@@ -18,7 +18,7 @@ from recollect.agents.session import Conversation, Session
 from recollect.config import Config
 from recollect.sources.task_stream import held_out
 from recollect.tools import Toolbox, tool
-from recollect.tools.tool import Tool
+from recollect.tools.tool_definition import Tool
 from recollect.training.setup import build
 from recollect.types import Message, Sampling, Task, ToolCall
 

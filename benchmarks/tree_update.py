@@ -18,7 +18,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from recollect.agents.rollout import Collector
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 from recollect.config import Config, Optim
 from recollect.config.compose import compose
 from recollect.models.device import pick_dtype
@@ -52,7 +52,7 @@ def collect(cfg: Config, parts: TrainedPolicy) -> tuple[Batch, np.ndarray]:
     collector = Collector(cfg, parts.roles())
     groups = asyncio.run(collector.collect(TaskStream(cfg).take(0), rollout.n, sampling, "step-0"))
     batch, trajectories = build_batch(groups)
-    return batch, estimate(cfg.algorithm, batch, trajectories, Annotations(), KLControl(0.0)).advantages
+    return batch, estimate(cfg.algorithm, batch, trajectories, Annotations(), KLController(0.0)).advantages
 
 
 def row_by_row(batch: Batch) -> Batch:

@@ -104,7 +104,12 @@ def test_folders_are_named_by_strings_in_the_registries_alone() -> None:
 def test_the_reader_of_imports_sees_what_it_should() -> None:
     text = "if TYPE_CHECKING:\n  import torch\nclass A:\n  from recollect import runs\ndef f():\n  import typer\n"
     assert list(imports(ast.parse(text))) == [("recollect.runs", False), ("typer", True)]
-    assert backward([("recollect.chat.renderer", "recollect.tools.tool"), ("recollect.tools.tool", "recollect.chat")])
+    assert backward(
+        [
+            ("recollect.chat.renderer", "recollect.tools.tool_definition"),
+            ("recollect.tools.tool_definition", "recollect.chat"),
+        ]
+    )
 
 
 LEFT = [m for m in MODULES if folder_of(m) in FOLDERS[: FOLDERS.index(FIRST_WITH_TORCH)]]

@@ -16,7 +16,7 @@ from recollect.config.roles import roles_of
 from recollect.config.startup_notes import notes
 from recollect.data.sections import section_limit
 from recollect.registries import AGENTS, ESTIMATORS
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import make_tracker, trackers_of
 from recollect.runtime.console import Console
 from recollect.training.train_run import TrainRun
@@ -114,7 +114,7 @@ def test_a_run_with_all_of_them(outside: str, tmp_path: Path, small_model: Path)
     cfg.actor_rollout_ref.actor.policy_loss.loss_mode = f"{outside}:my_loss"
     cfg.trainer.logger = [f"{outside}:File", f"{outside}:each_row", f"{outside}:Lacking"]
     TrainRun(cfg, Console(quiet=True)).fit()
-    run = Run(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     trajectories = list(run.trajectories())
     assert {turn["role"] for row in trajectories for turn in row["turns"]} == {"writer", "critic"}
     assert int((tmp_path / "estimated").read_text()) > 0
@@ -224,7 +224,7 @@ def test_a_run_that_an_outside_estimator_gives_a_critic_goes_on(
     TrainRun(deepcopy(cfg), Console(quiet=True)).fit()
     cfg.trainer.total_training_steps = 2
     assert TrainRun(cfg, Console(quiet=True)).fit()["steps"] == 2
-    assert sum("critic/values_mean" in row for row in Run(tmp_path / "run").metrics()) == 2
+    assert sum("critic/values_mean" in row for row in RunDirectory(tmp_path / "run").metrics()) == 2
 
 
 def test_stored_settings_run_nothing_when_they_are_read(tmp_path: Path) -> None:

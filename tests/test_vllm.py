@@ -13,7 +13,7 @@ import pytest
 
 from recollect.models.tiny import save_tiny
 from recollect.policies.endpoint import Endpoint
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.serve.start import listening
 from tests.samplers.test_bindings import fit
 
@@ -72,7 +72,7 @@ def test_stage_one_against_vllm_trains_no_token_of_it(vllm: tuple[str, Path], tm
     assert report["fixed_roles"] == {"qa": {"model": f"{url} fixed"}}
     assert report["fidelity"] == 1.0
     assert report["untrained_tokens"] > 0
-    rows = list(Run(tmp_path / "run").trajectories())
+    rows = list(RunDirectory(tmp_path / "run").trajectories())
     turns = [turn for row in rows for turn in row["turns"]]
     assert {(t["role"], t["trainable"]) for t in turns} == {("memory", True), ("qa", False)}
     assert all(row["failure"] is None for row in rows)

@@ -8,34 +8,38 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recollect.library.evaluation import evaluate
-    from recollect.library.policy import Policy, load
+    from recollect.agents.session import Conversation, Session
+    from recollect.library.evaluate_policy import evaluate
+    from recollect.library.loaded_policy import LoadedPolicy, load
     from recollect.library.run_view import Run
-    from recollect.library.training import Report, Result, sft, stages, train
+    from recollect.library.train_from_python import Report, Result, sft, stages, train
     from recollect.registries import agent
     from recollect.rewards.decorator import reward
-    from recollect.tools.tool import tool
+    from recollect.tools.tool_definition import tool
     from recollect.types import BadInput, Message, Score, Task, Trajectory
 
 __version__ = "0.1.0"
 _HOMES = {
-    **dict.fromkeys(("train", "sft", "stages", "Result", "Report"), "recollect.library.training"),
-    **dict.fromkeys(("load", "Policy"), "recollect.library.policy"),
-    "evaluate": "recollect.library.evaluation",
+    **dict.fromkeys(("train", "sft", "stages", "Result", "Report"), "recollect.library.train_from_python"),
+    **dict.fromkeys(("load", "LoadedPolicy"), "recollect.library.loaded_policy"),
+    **dict.fromkeys(("Conversation", "Session"), "recollect.agents.session"),
+    "evaluate": "recollect.library.evaluate_policy",
     "Run": "recollect.library.run_view",
     "agent": "recollect.registries",
     "reward": "recollect.rewards.decorator",
-    "tool": "recollect.tools.tool",
+    "tool": "recollect.tools.tool_definition",
     **dict.fromkeys(("BadInput", "Message", "Score", "Task", "Trajectory"), "recollect.types"),
 }
 __all__ = [
     "BadInput",
+    "Conversation",
+    "LoadedPolicy",
     "Message",
-    "Policy",
     "Report",
     "Result",
     "Run",
     "Score",
+    "Session",
     "Task",
     "Trajectory",
     "agent",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recollect.agents.first_prompt import first_messages, fitted, shortened, window_problem
 from recollect.chat import Renderer, use_template
 from recollect.config import Config
-from recollect.sources.limits import within_limits
+from recollect.sources.prompt_limits import within_limits
 from recollect.types import BadInput, Message, Task
 
 ALPHABET = "abc xyz 0123 \u6f22\U0001f600 \n."

@@ -11,7 +11,7 @@ import pytest
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.models.load import load_tokenizer
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.train_run import TrainRun
 
@@ -37,7 +37,7 @@ MINE = """
 
 
 @pytest.fixture(scope="module", params=["hf", "react"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Run:
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> RunDirectory:
     folder = tmp_path_factory.mktemp("tools")
     mine = folder / f"mine_{request.param}.py"
     mine.write_text(textwrap.dedent(MINE))
@@ -52,10 +52,10 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     cfg.trainer.total_training_steps, cfg.trainer.threads, cfg.trainer.device = 1, 1, "cpu"
     cfg.trainer.default_local_dir = str(folder / "run")
     TrainRun(cfg, Console(quiet=True)).fit()
-    return Run(folder / "run")
+    return RunDirectory(folder / "run")
 
 
-def test_every_trained_token_was_sampled(run: Run) -> None:
+def test_every_trained_token_was_sampled(run: RunDirectory) -> None:
     fidelity = json.loads((run.path / "fidelity.json").read_text())
     assert fidelity["trained_tokens"] == fidelity["sampled_tokens"] > 0
     rows = list(run.trajectories())
@@ -65,7 +65,7 @@ def test_every_trained_token_was_sampled(run: Run) -> None:
     assert row["actor/grad_norm"] > 0
 
 
-def test_turns_extend_each_other_with_tool_results_between(run: Run, small_model: Path) -> None:
+def test_turns_extend_each_other_with_tool_results_between(run: RunDirectory, small_model: Path) -> None:
     renderer = Renderer(load_tokenizer(str(small_model)))
     several = [r for r in run.trajectories() if len(r["turns"]) > 1]
     assert several

@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 
 
 def test_fixed_stays() -> None:
-    control = KLControl(0.01)
+    control = KLController(0.01)
     assert [control.update(kl, 1000) for kl in (0.0, 5.0, math.nan)] == [0.01] * 3
 
 
 def test_adaptive_by_hand() -> None:
-    control = KLControl(0.5, "adaptive", target=0.1, horizon=1000)
+    control = KLController(0.5, "adaptive", target=0.1, horizon=1000)
     assert control.update(0.11, 100) == pytest.approx(0.5 * (1 + 0.1 * 0.1))  # 10 % too far
     assert control.update(9.0, 100) == pytest.approx(0.505 * 1.02)  # clipped to 20 %
     before = control.coef
@@ -27,12 +27,12 @@ def test_adaptive_by_hand() -> None:
 
 
 def test_it_goes_on_from_its_one_number() -> None:
-    whole, first = (KLControl(0.2, "adaptive", 0.05, 500) for _ in range(2))
+    whole, first = (KLController(0.2, "adaptive", 0.05, 500) for _ in range(2))
     for kl in (0.01, 0.2, 0.051, 0.04):
         whole.update(kl, 64)
     for kl in (0.01, 0.2):
         first.update(kl, 64)
-    second = KLControl(first.coef, "adaptive", 0.05, 500)
+    second = KLController(first.coef, "adaptive", 0.05, 500)
     for kl in (0.051, 0.04):
         second.update(kl, 64)
     assert second.coef == whole.coef
@@ -40,6 +40,6 @@ def test_it_goes_on_from_its_one_number() -> None:
 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="fixed, adaptive"):
-        KLControl(0.1, "adaptiv")
+        KLController(0.1, "adaptiv")
     with pytest.raises(ValueError, match="above 0"):
-        KLControl(0.1, "adaptive", target=0.0)
+        KLController(0.1, "adaptive", target=0.0)

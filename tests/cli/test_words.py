@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.words import ask_arguments, is_setting, plain_first
+from recollect.cli.command_words import ask_arguments, is_setting, plain_first
 from recollect.types import BadInput
 
 QUESTION = "What does mira hold?"

@@ -14,7 +14,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.data.questions import questions_of
 from recollect.data.task_rows import load_tasks
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import TaskStream
 from recollect.training.train_run import TrainRun
@@ -224,7 +224,7 @@ def test_rows_of_both_systems_train_as_they_are(tmp_path: Path, small_model: Pat
         ],
     )
     assert TrainRun(cfg, Console(True)).fit()["steps"] == 1
-    stored = list(Run(folder).trajectories())
+    stored = list(RunDirectory(folder).trajectories())
     assert [row["failure"] for row in stored] == [None] * 4
     assert {t["is_final"] for row in stored for t in row["turns"]} == {0, 1, 2}
     assert max(len(row["notes"]) for row in stored) > 3  # the long section was read in parts

@@ -26,7 +26,7 @@ from recollect.files.unpacking import Frames
 from recollect.files.yaml import MOST_BYTES, read_mapping
 from recollect.models.checkpoints import problem
 from recollect.models.load import load_config, load_tokenizer
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
 from recollect.trajectories.stored_rows import read_trajectories
@@ -280,7 +280,7 @@ def test_a_runs_configuration_that_cannot_be_read(text: bytes, run: Path) -> Non
 
 
 def test_metrics_that_cannot_be_read(run: Path) -> None:
-    made = Run(run)
+    made = RunDirectory(run)
     made.metrics_path.write_bytes(b'{"step": 1}\n{"step"')
     assert made.metrics() == [{"step": 1}]  # what a kill has cut
     made.metrics_path.write_bytes(b'{"step": 1}\n\xff\x00\n{"step": 2}\n')
@@ -348,7 +348,7 @@ def limited(most: int, work: Callable[[], object]) -> str:
 def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     said = limited(1000, lambda: write_atomic(tmp_path / "report.json", "x" * 5000))
     assert f"{tmp_path / 'report.json'} could not be written: File too large" in said
-    run = Run(tmp_path)
+    run = RunDirectory(tmp_path)
     assert "metrics.jsonl could not be written" in limited(1000, lambda: run.log({"x": "y" * 5000}))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.jsonl"]
     with pytest.raises(BadInput, match="out could not be written: No space left"), writing(tmp_path / "out"):

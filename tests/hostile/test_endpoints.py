@@ -23,7 +23,7 @@ from recollect.config.compose import compose
 from recollect.policies.endpoint import Endpoint, EndpointError, Patience
 from recollect.policies.http_replies import LARGEST
 from recollect.retrieval import search_service as remote
-from recollect.runs.directory import Run, rows_of
+from recollect.runs.directory import RunDirectory, rows_of
 from recollect.runtime.console import Console
 from recollect.runtime.secrets import redacted, without_keys
 from recollect.tools.toolbox import Toolbox
@@ -179,7 +179,7 @@ def test_a_failed_attempt_stores_no_key(tmp_path: Path, renderer: Any) -> None:
     (failed, _) = groups[0].trajectories
     assert failed.failure is not None
     assert "401" in failed.failure.message
-    run = Run.start(cfg)
+    run = RunDirectory.start(cfg)
     run.save_trajectories("step-000000", groups)
     assert leaks(json.dumps(list(rows_of(groups)))) == []
     assert leaks(json.dumps(list(run.trajectories()))) == []

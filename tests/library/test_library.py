@@ -135,6 +135,16 @@ def test_on_step_ends_the_run_with_false_alone(tmp_path: Path, small_model: Path
     assert seen == [1, 2]
 
 
+def test_a_loaded_policy_is_used_and_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    with recollect.load("tiny") as policy:
+        first = policy.generate("hello", max_tokens=8, temperature=1.0, seed=3)
+        assert first == policy.generate([{"role": "user", "content": "hello"}], max_tokens=8, temperature=1.0, seed=3)
+        assert first != policy.generate("hello", max_tokens=8, temperature=1.0, seed=4)
+        monkeypatch.setattr("recollect.samplers.checkpoint_roles.acting_roles", None)  # nothing is loaded again
+        assert recollect.evaluate(policy, tasks=ROWS, quiet=True).accuracy["n"] == len(ROWS)
+        assert policy.generate("hello", max_tokens=8, temperature=1.0, seed=3) == first
+
+
 @pytest.mark.parametrize("form", ["list", "generator", "table", "tasks", "file"])
 def test_tasks_come_in_every_form(form: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
@@ -240,7 +250,7 @@ def test_every_name_is_there_and_says_what_it_is() -> None:
         _ = recollect.trian  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", ["training", "policy", "evaluation", "run_view"])
+@pytest.mark.parametrize("module", ["train_from_python", "loaded_policy", "evaluate_policy", "run_view"])
 def test_the_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(importlib.import_module(f"recollect.library.{module}"))

@@ -14,7 +14,7 @@ from recollect.config import Config
 from recollect.config.aliases import resolve
 from recollect.config.compose import from_yaml
 from recollect.files.output import write_atomic
-from recollect.runs.directory import Run, remove_tree, rows_of
+from recollect.runs.directory import RunDirectory, remove_tree, rows_of
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Completion, Failure, Group, Score, Task, Trajectory, Turn
 
@@ -36,30 +36,32 @@ def groups() -> list[Group]:
 
 def test_a_fresh_run_writes_its_configuration_and_folders(tmp_path: Path) -> None:
     cfg = config(tmp_path / "deep" / "run")
-    run = Run.start(cfg)
+    run = RunDirectory.start(cfg)
     assert from_yaml((run.path / "config.yaml").read_text()) == cfg
     assert {p.name for p in run.path.iterdir() if p.is_dir()} == {"trajectories", "checkpoints", "plots"}
-    assert Run.start(cfg).path == run.path  # the same configuration may go on
+    assert RunDirectory.start(cfg).path == run.path  # the same configuration may go on
 
 
 def test_where_a_run_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = Config()
     cfg.trainer.project_name, cfg.trainer.experiment_name = "p", "e"
-    assert Run.of(cfg).path == Path("runs/p/e")
+    assert RunDirectory.of(cfg).path == Path("runs/p/e")
     monkeypatch.setenv("HOME", "/somewhere")
     cfg.trainer.default_local_dir = "~/x"
-    assert Run.of(cfg).path == Path("/somewhere/x")
+    assert RunDirectory.of(cfg).path == Path("/somewhere/x")
 
 
 def test_another_configuration_is_refused(tmp_path: Path) -> None:
-    Run.start(config(tmp_path / "run"))
+    RunDirectory.start(config(tmp_path / "run"))
     with pytest.raises(BadInput, match=r"another configuration \(trainer.seed is 0 there and 3 here\)"):
-        Run.start(config(tmp_path / "run", seed=3))
+        RunDirectory.start(config(tmp_path / "run", seed=3))
     other = config(tmp_path / "run")
     other.data.needle.hops = 2
     with pytest.raises(BadInput, match=r"data\.needle\.hops"):
-        Run.start(other)
-    Run.start(config(tmp_path / "run", save_freq=1, max_ckpt_to_keep=9))  # these do not change what a run computes
+        RunDirectory.start(other)
+    RunDirectory.start(
+        config(tmp_path / "run", save_freq=1, max_ckpt_to_keep=9)
+    )  # these do not change what a run computes
     assert from_yaml((tmp_path / "run" / "config.yaml").read_text()).trainer.save_freq == 1  # the latest is stored
 
 
@@ -68,23 +70,23 @@ def test_a_run_may_become_longer_unless_that_bends_its_schedule(tmp_path: Path) 
         short, long = (config(tmp_path / schedule, total_training_steps=steps) for steps in (40, 60))
         for cfg in (short, long):
             cfg.actor_rollout_ref.actor.optim.lr_scheduler_type = schedule
-        Run.start(short)
+        RunDirectory.start(short)
         if schedule == "constant":
-            Run.start(long)
+            RunDirectory.start(long)
             continue
         with pytest.raises(BadInput, match="total_training_steps is 40 there and 60 here"):
-            Run.start(long)
+            RunDirectory.start(long)
 
 
 def test_resume_mode_disable_starts_anew_and_keeps_the_earlier_run(tmp_path: Path) -> None:
     """Of the same configuration or of another one; nothing is deleted, and where it went is said."""
     said: list[str] = []
-    Run.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 1})
+    RunDirectory.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 1})
     assert not said
-    Run.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 2})
-    run = Run.start(config(tmp_path / "run", resume_mode="disable", seed=3), said.append)
+    RunDirectory.start(config(tmp_path / "run", resume_mode="disable"), said.append).log({"step": 2})
+    run = RunDirectory.start(config(tmp_path / "run", resume_mode="disable", seed=3), said.append)
     assert run.metrics() == []
-    assert [Run(tmp_path / f"run.old-{i}").metrics() for i in (1, 2)] == [[{"step": 1}], [{"step": 2}]]
+    assert [RunDirectory(tmp_path / f"run.old-{i}").metrics() for i in (1, 2)] == [[{"step": 1}], [{"step": 2}]]
     assert len(said) == 2
     assert "run.old-2" in said[1]
 
@@ -93,12 +95,12 @@ def test_resume_mode_disable_leaves_alone_what_is_not_a_run_or_is_needed(tmp_pat
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "cat.jpg").write_text("")
     with pytest.raises(BadInput, match="not a run of recollect"):
-        Run.start(config(tmp_path / "mine", resume_mode="disable"))
-    Run.start(config(tmp_path / "run"))
+        RunDirectory.start(config(tmp_path / "mine", resume_mode="disable"))
+    RunDirectory.start(config(tmp_path / "run"))
     cfg = config(tmp_path / "run", resume_mode="disable")
     cfg.actor_rollout_ref.model.path = str(tmp_path / "run" / "checkpoints" / "step-1")
     with pytest.raises(BadInput, match=r"this run needs .*step-1 from it"):
-        Run.start(cfg)
+        RunDirectory.start(cfg)
     assert (tmp_path / "run" / "config.yaml").is_file()
 
 
@@ -107,19 +109,19 @@ def test_what_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "cat.jpg").touch()
     with pytest.raises(BadInput, match="not empty and not a run of recollect"):
-        Run.start(config(folder))
+        RunDirectory.start(config(folder))
     assert [p.name for p in folder.iterdir()] == ["cat.jpg"]
     with pytest.raises(BadInput, match="is a file"):
-        Run.start(config(folder / "cat.jpg"))
+        RunDirectory.start(config(folder / "cat.jpg"))
     (tmp_path / "empty").mkdir()
-    Run.start(config(tmp_path / "empty"))  # an empty folder is as good as none
+    RunDirectory.start(config(tmp_path / "empty"))  # an empty folder is as good as none
 
 
 def test_a_run_killed_while_it_wrote_its_configuration_can_be_started(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml.tmp").write_text("trainer:\n  se")
-    Run.start(config(folder))
+    RunDirectory.start(config(folder))
     assert (folder / "config.yaml").is_file()
 
 
@@ -172,7 +174,7 @@ def test_remove_tree(tmp_path: Path) -> None:
 
 
 def test_metrics_are_appended_and_truncated(tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     assert (run.metrics(), run.metrics_size()) == ([], 0)
     run.truncate_metrics(0)
     for step in range(3):
@@ -188,7 +190,7 @@ def test_metrics_are_appended_and_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", ['{"step": 2, "rew', "{", '{"step": 2}'[:-1], "\x00\x00"])
 def test_a_half_written_last_line_is_left_out(tail: str, tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.log({"step": 1})
     with run.metrics_path.open("a") as file:
         file.write(tail)
@@ -196,7 +198,7 @@ def test_a_half_written_last_line_is_left_out(tail: str, tmp_path: Path) -> None
 
 
 def test_a_half_written_character_is_left_out_too(tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.log({"step": 1, "name": "漢"})
     assert run.metrics_path.read_bytes().isascii()  # so a cut cannot fall inside a character
     with run.metrics_path.open("ab") as file:
@@ -206,7 +208,7 @@ def test_a_half_written_character_is_left_out_too(tmp_path: Path) -> None:
 
 def test_truncating_never_makes_the_metrics_longer(tmp_path: Path) -> None:
     """Metrics are not synced: after a power cut the file may be shorter than the checkpoint remembers."""
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.log({"step": 1})
     run.truncate_metrics(10_000)
     run.log({"step": 2})
@@ -222,7 +224,7 @@ def strict(text: str) -> Any:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_written_is_json_for_other_programs_too(number: float, tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.log({"step": 1, "grad_norm": number})
     run.write_json("report.json", {"value": number})
     made = groups()
@@ -238,7 +240,7 @@ def test_what_is_written_is_json_for_other_programs_too(number: float, tmp_path:
 
 
 def test_trajectories_round_trip(tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.save_trajectories("step-000002", groups())
     run.save_trajectories("step-000001", groups()[:0])
     rows = list(run.trajectories())
@@ -269,7 +271,7 @@ def test_trajectories_round_trip(tmp_path: Path) -> None:
 
 
 def test_another_try_at_a_step_replaces_the_first(tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     run.save_trajectories("step-000001", groups() * 3)
     run.save_trajectories("step-000001", groups())
     assert len(list(run.trajectories())) == 2
@@ -278,7 +280,7 @@ def test_another_try_at_a_step_replaces_the_first(tmp_path: Path) -> None:
 
 
 def test_json_files(tmp_path: Path) -> None:
-    run = Run.start(config(tmp_path / "run"))
+    run = RunDirectory.start(config(tmp_path / "run"))
     assert run.read_json("report.json") is None
     run.write_json("report.json", {"a": [1, None]})
     assert run.read_json("report.json") == {"a": [1, None]}
@@ -287,7 +289,7 @@ def test_json_files(tmp_path: Path) -> None:
 def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """Keys that came later are missing in what it stored, and some had other defaults."""
     cfg = config(tmp_path / "run")
-    run = Run.start(cfg)
+    run = RunDirectory.start(cfg)
     stored = OmegaConf.create((run.path / "config.yaml").read_text())
     for optim in (stored.actor_rollout_ref.actor.optim, stored.critic.optim, stored.sft.optim):
         del optim["lr_warmup_steps_ratio"]
@@ -295,8 +297,8 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     del stored.critic["shuffle"]
     stored.trainer.test_freq = -1
     (run.path / "config.yaml").write_text(OmegaConf.to_yaml(stored))
-    assert Run.usable(cfg).path == run.path
+    assert RunDirectory.usable(cfg).path == run.path
     stored.trainer.seed = 5
     (run.path / "config.yaml").write_text(OmegaConf.to_yaml(stored))
     with pytest.raises(BadInput, match=r"trainer\.seed is 5 there"):
-        Run.usable(cfg)
+        RunDirectory.usable(cfg)

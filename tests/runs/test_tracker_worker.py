@@ -15,7 +15,7 @@ import pytest
 
 from recollect.config import Config
 from recollect.registries import TRACKERS
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers import follow, worker
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.worker import feed, label, numbers, scrub
@@ -131,7 +131,7 @@ def test_unknown_trackers_are_refused_and_missing_ones_left_out(monkeypatch: pyt
 
 
 def test_a_tracker_that_cannot_open_stops_nothing(config: Config) -> None:
-    run, heard = Run.start(config), Heard()
+    run, heard = RunDirectory.start(config), Heard()
     (run.path / "trackers").mkdir()
     (run.path / "trackers" / "tensorboard").touch()  # where its folder should be
     config.trainer.logger = ["tensorboard"]
@@ -148,7 +148,7 @@ def test_a_tracker_that_hangs_is_left_behind(config: Config, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(filter(None, sys.path))}")
     monkeypatch.setattr(follow, "CLOSING", 3.0)
     config.trainer.logger = ["tensorboard"]
-    run, heard, start = Run.start(config), Heard(), time.monotonic()
+    run, heard, start = RunDirectory.start(config), Heard(), time.monotonic()
     with follow.tracking(config, run, heard):
         run.log({"step": 1, "reward/mean": 1.0})
         assert time.monotonic() - start < 30  # training does not wait for it, for 1000

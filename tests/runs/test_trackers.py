@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers import follow
 from tests.runs.test_tracker_worker import Heard, silent_server
 
@@ -123,7 +123,7 @@ def track(out: Path, name: str, rows: list[dict[str, Any]], cut: int = 0) -> Hea
     """One life of a run: metrics cut to where a checkpoint was, then some rows."""
     cfg, heard = Config(), Heard()
     cfg.trainer.default_local_dir, cfg.trainer.logger = str(out), ["console", name]
-    run = Run.start(cfg)
+    run = RunDirectory.start(cfg)
     run.metrics_path.write_text("".join(run.metrics_path.read_text().splitlines(True)[:cut]) if cut else "")
     with follow.tracking(cfg, run, heard):
         for row in rows:

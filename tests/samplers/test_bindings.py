@@ -13,7 +13,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.models.weights_digest import weights_digest
 from recollect.policies.endpoint import EndpointGone
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.tasks.needle import expert
 from recollect.training.train_run import TrainRun
@@ -62,7 +62,7 @@ def test_a_frozen_role_is_not_trained(tmp_path: Path) -> None:
     assert (trained, untrained) == (report["trained_tokens"], report["untrained_tokens"])
     assert not any("tokens/qa/trained" in r or "tokens/memory/untrained" in r for r in rows)
     assert untrained > 0
-    for row in Run(tmp_path / "run").trajectories():
+    for row in RunDirectory(tmp_path / "run").trajectories():
         assert {t["role"]: t["trainable"] for t in row["turns"]} == {"memory": True, "qa": False}
 
 
@@ -93,7 +93,7 @@ def test_an_unreliable_endpoint_changes_nothing(tmp_path: Path) -> None:
             found.append((weights(tmp_path / name), report["held_out"], report["trained_tokens"]))
             assert {*outside.failed} == ({"drop", "stall", "500", "half", "empty"} if share else set())
             assert report["fixed_roles"]["qa"]["model"] == f"{outside.url} outside"
-        rows = Run(tmp_path / name).metrics()
+        rows = RunDirectory(tmp_path / name).metrics()
         assert all(r["rollout/failures"] == 0 for r in rows if "reward/mean" in r)
     assert found[0] == found[1]
 
@@ -118,7 +118,7 @@ def test_a_server_that_is_gone_stops_the_run_saved_and_resumable(tmp_path: Path)
     with running(Outside(answers)) as outside:  # at another address
         fit(tmp_path / "run", f"actor_rollout_ref.rollout.fixed_model_api={outside.url}", *patience)
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
-    steps = [r["step"] for r in Run(tmp_path / "run").metrics() if "reward/mean" in r]
+    steps = [r["step"] for r in RunDirectory(tmp_path / "run").metrics() if "reward/mean" in r]
     assert steps == [1, 2, 3]
 
 
@@ -156,7 +156,7 @@ def test_who_is_trained_is_printed_stored_and_read_back(tmp_path: Path, capsys: 
     said = capsys.readouterr().out
     assert "memory: using TRAINABLE model tiny" in said
     assert "qa: using FIXED model tiny" in said
-    for row in Run(tmp_path / "run").trajectories():
+    for row in RunDirectory(tmp_path / "run").trajectories():
         assert {(t["role"], t["is_trainable"], t["is_final"]) for t in row["turns"]} == {
             ("memory", True, 0),
             ("qa", False, 1),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.sources.stored_tasks import create_rl_dataset
 from recollect.sources.task_stream import TaskStream
 from recollect.trajectories.stored_rows import holds_trajectories
@@ -33,7 +33,7 @@ def stored_run(path: Path, rewards: dict[str, list[float]], logprobs: bool = Tru
         Group(Task(t, f"ask {t}", None, (f"a{t}",), "mhqa"), [attempt(t, i, r, logprobs) for i, r in enumerate(rs)])
         for t, rs in rewards.items()
     ]
-    Run(path).save_trajectories("step-000001", groups)
+    RunDirectory(path).save_trajectories("step-000001", groups)
     return path
 
 
@@ -88,7 +88,7 @@ def run_with(path: Path, settings: list[str]) -> list[Task]:
     """A run directory with one stored attempt at each task of its first step, as `recollect train` writes it."""
     cfg = compose(None, [*settings, f"trainer.default_local_dir={path}", "data.train_batch_size=2"])
     tasks = TaskStream(cfg).take(1)
-    Run.start(cfg).save_trajectories("step-000001", [Group(t, [attempt(t.id, 0, 1.0)]) for t in tasks])
+    RunDirectory.start(cfg).save_trajectories("step-000001", [Group(t, [attempt(t.id, 0, 1.0)]) for t in tasks])
     return tasks
 
 

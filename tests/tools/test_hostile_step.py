@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recollect.config import Config
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.train_run import TrainRun
 
@@ -86,7 +86,7 @@ def test_a_hostile_step_ends_in_time_and_says_what_happened(
     start = time.monotonic()
     TrainRun(cfg, Console(quiet=True)).fit()
     assert time.monotonic() - start < 2 * cfg.agent.timeout_s
-    run = Run(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     (row,) = [r for r in run.metrics() if "reward/mean" in r]
     names = {k: v for k, v in row.items() if k.startswith("tools/")}
     assert names == {  # per trajectory

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from recollect.tools import docstring
 from recollect.tools.signature import BadArguments
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import Task
 
 

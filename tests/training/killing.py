@@ -13,7 +13,7 @@ import torch
 
 import recollect.training.train_run as fit_module
 from recollect.engine.batching import Engine
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.training.learner.trained_model import TrainedModel
 from tests.commands import CONTEXT, end, redirect
 
@@ -57,7 +57,7 @@ def _child(args: Sequence[str], log: str, kind: str, at: int) -> None:
     watched(os, "fsync", lambda: "sync")
     watched(os, "replace", lambda: "rename")
     watched(os, "rename", lambda: "rename")
-    watched(Run, "log", lambda: "row")
+    watched(RunDirectory, "log", lambda: "row")
 
     def note() -> None:
         Path(log).with_suffix(".moments").write_text("\n".join(f"{name}={count}" for name, count in seen.items()))

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from recollect.config.compose import compose
 from recollect.files.locks import lock_file, lock_folder, refuse_locked
 from recollect.models.load import load_model
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training import checkpoint
 from recollect.training.learner.weight_files import OPTIMIZER
@@ -274,7 +274,7 @@ def test_a_second_run_is_refused_and_sigterm_saves_the_first(tmp_path: Path, sma
     args = command(out, small_model, "trainer.total_training_steps=2000", "trainer.save_freq=5000")
     first = subprocess.Popen([sys.executable, "-m", "recollect", *args], stdout=subprocess.DEVNULL)
     try:
-        assert until(lambda: any("reward/mean" in r for r in Run(out).metrics()), 200)
+        assert until(lambda: any("reward/mean" in r for r in RunDirectory(out).metrics()), 200)
         second = commands.run(*args)
         assert second.returncode == 2
         assert f"in use by process {first.pid}" in second.stderr

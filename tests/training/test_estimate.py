@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 from recollect.config import Algorithm
 from recollect.packing.batch import Batch, build_batch
 from recollect.training.rl.annotate import Annotations
@@ -24,7 +24,7 @@ def batch_of(*groups: list[Trajectory]) -> tuple[Batch, list[Trajectory]]:
     return build_batch([Group(Task(str(i), "q"), members) for i, members in enumerate(groups)])
 
 
-NO_CONTROL = KLControl(0.0)
+NO_CONTROL = KLController(0.0)
 
 
 def test_a_score_sits_on_the_last_trained_token() -> None:
@@ -74,7 +74,7 @@ def test_a_divergence_is_taken_off_every_token_and_steers_its_weight() -> None:
     batch, made = batch_of([trajectory(Score(1.0), "a"), trajectory(Score(0.0), "a", "a")])
     cfg = Algorithm("reinforce_plus_plus", use_kl_in_reward=True, kl_penalty="kl")
     old, reference = torch.full((6,), -1.0), torch.tensor([-1.5, -1.0, -2.0, -1.0, -1.0, -1.0])
-    control = KLControl(0.5, "adaptive", target=0.1, horizon=100)
+    control = KLController(0.5, "adaptive", target=0.1, horizon=100)
     guess = estimate(cfg, batch, made, Annotations(old.numpy(), reference.numpy()), control)
     raw = torch.tensor([0.75, 1.0, -0.5, 0.0, 0.0, 0.0], dtype=torch.float64)  # returns to go, less 0.5 × divergence
     assert guess.returns.tolist() == pytest.approx(raw.tolist())

@@ -21,7 +21,7 @@ from recollect.config.compose import compose
 from recollect.engine import Loop
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.samplers.sampler import Sampler, Weights
 from recollect.sources.task_stream import TaskStream
 from recollect.training import checkpoint
@@ -233,7 +233,7 @@ class Standing:
         policy = TrainedPolicy(renderer, self.learner, self.sampler)  # type: ignore[arg-type]
         gatherer = Gatherer(cfg, TaskStream(cfg), Collector(cfg, policy.roles()))
         critic = self.learner.make_critic(1) if cfg.algorithm.adv_estimator == "gae" else None
-        self.run = Run.start(cfg)
+        self.run = RunDirectory.start(cfg)
         self.rl = Reinforce(cfg, self.run, policy, gatherer, Progress(), critic)
 
     def said(self) -> list[str]:

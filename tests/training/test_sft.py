@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from recollect.chat import Renderer
 from recollect.config.compose import compose
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.learner.imitation_loss import token_losses
 from recollect.training.learner.local_learner import packed
@@ -270,6 +270,6 @@ def test_the_commands_of_the_guides_have_directories_of_their_own(page: str, tmp
     for words in (line[2:] for line in lines if "--tool" not in line):
         cfg = compose(words[0] if "=" not in words[0] else None, [w for w in words if "=" in w and w[:3] != "min"])
         settle(cfg, None)
-        runs.append(Run.of(cfg).path)
+        runs.append(RunDirectory.of(cfg).path)
     assert len(runs) >= 3
     assert len(set(runs)) == len(runs)

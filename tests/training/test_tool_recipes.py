@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recollect.config.compose import compose
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.train_run import TrainRun
 
@@ -26,7 +26,7 @@ def test_a_recipe_runs(recipe: str, tmp_path: Path) -> None:
     assert set(report["held_out"]) == {"base", "sft", "rl"}
     assert None not in report["held_out"].values()
     assert report["fidelity"] == 1
-    (row,) = [r for r in Run(tmp_path / "run").metrics() if "reward/mean" in r]
+    (row,) = [r for r in RunDirectory(tmp_path / "run").metrics() if "reward/mean" in r]
     assert row["rollout/failures"] == 0
 
 

@@ -9,7 +9,7 @@ KINDS = ("fixed", "adaptive")
 
 
 @dataclass
-class KLControl:
+class KLController:
     """A fixed weight, or one that grows while the divergence is above its target and shrinks while it is below.
 
     ``coef`` is all that changes: a checkpoint holds this one number.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LIMIT = 20.0  # of the logarithm of a ratio
 
 
-class PolicyLoss(Protocol):
+class LossFunction(Protocol):
     """All losses are called alike: (loss, 1 where a clip binds) of each token, 0 where the mask is 0."""
 
     def __call__(

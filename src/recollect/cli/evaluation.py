@@ -48,7 +48,7 @@ def evaluate(
 
     Run the command again after an interruption and it goes on with the items that are missing.
     """
-    from recollect.cli.words import plain_first
+    from recollect.cli.command_words import plain_first
     from recollect.config.compose import recipe_names
     from recollect.runtime.console import Console
     from recollect.samplers.checkpoint_roles import named
@@ -97,7 +97,7 @@ def ask(
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
-    from recollect.cli.words import ask_arguments
+    from recollect.cli.command_words import ask_arguments
     from recollect.runtime.console import Console
     from recollect.samplers.checkpoint_roles import named
     from recollect.workflows.eval.eval_run import answer_question

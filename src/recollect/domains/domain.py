@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recollect.config import Config
 from recollect.tasks.family import Make
-from recollect.tools.tool import Tool, stop, tool
+from recollect.tools.tool_definition import Tool, stop, tool
 from recollect.types import Action, Task, ToolResult
 
 if TYPE_CHECKING:

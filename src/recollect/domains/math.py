@@ -13,7 +13,7 @@ from recollect.domains.verify import equal
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import holds
 from recollect.tools.python import python_executor
-from recollect.tools.tool import Tool, renamed
+from recollect.tools.tool_definition import Tool, renamed
 from recollect.types import Action, Task
 
 PROMPT = f"""Solve a problem of mathematics. {SYNTAX}

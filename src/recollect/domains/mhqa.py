@@ -22,7 +22,7 @@ from recollect.domains.passages import search
 from recollect.domains.verify import said
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import NeedleShape, distractor, holds, question, trusts
-from recollect.tools.tool import Tool
+from recollect.tools.tool_definition import Tool
 from recollect.types import Action, Task
 
 PROMPT = f"""Answer a question whose answer needs several facts. {SYNTAX}

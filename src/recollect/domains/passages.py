@@ -9,7 +9,7 @@ from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.retrieval.text_index import TextIndex
 from recollect.tools.search import NOTHING
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import Task
 
 MOST = 20

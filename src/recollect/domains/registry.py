@@ -11,7 +11,7 @@ from recollect.domains.swe import SWE
 from recollect.domains.tau import TAU
 from recollect.domains.video import VIDEO
 from recollect.registries import AGENTS, DOMAINS
-from recollect.tools.tool import Tool
+from recollect.tools.tool_definition import Tool
 from recollect.types import BadInput, Task, Trajectory
 
 for _domain in (MHQA, VIDEO, MATH, SWE, TAU):

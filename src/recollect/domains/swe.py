@@ -19,7 +19,7 @@ from recollect.domains.test_counts import tally
 from recollect.sandbox.sandbox_session import ProgramResult
 from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.tasks.names import Split, names, values
-from recollect.tools.tool import Tool
+from recollect.tools.tool_definition import Tool
 from recollect.types import Action, BadInput, Task
 
 if TYPE_CHECKING:

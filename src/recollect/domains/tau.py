@@ -15,7 +15,7 @@ from recollect.domains.expert_texts import GIVE_UP, sentences, shortened, suppor
 from recollect.domains.verify import says
 from recollect.retrieval.bm25 import words_of
 from recollect.tasks.names import Split, names, values
-from recollect.tools.tool import Tool, tool
+from recollect.tools.tool_definition import Tool, tool
 from recollect.types import Action, Message, Task, Trajectory
 
 if TYPE_CHECKING:

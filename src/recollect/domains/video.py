@@ -13,7 +13,7 @@ from recollect.domains.expert_texts import GIVE_UP, known_answer, outputs, short
 from recollect.domains.verify import said
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import holds
-from recollect.tools.tool import Tool, tool
+from recollect.tools.tool_definition import Tool, tool
 from recollect.types import Action, Task
 
 PROMPT = f"""Answer a question about a video. You know it by its captions, each with the time at which it begins. \

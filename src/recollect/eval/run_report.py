@@ -10,7 +10,7 @@ from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
 from recollect.files.output import write_atomic
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.types import Group
 
 SHOWN = 3  # trajectories in the report
@@ -18,7 +18,7 @@ MEMORIES = 16  # sections shown of each
 
 
 def write_report(
-    run: Run,
+    run: RunDirectory,
     cfg: Config,
     progress: Any,
     lengths: list[dict[str, float]],

@@ -7,11 +7,11 @@ from typing import Any
 from rich.table import Table
 
 from recollect.eval.run_report import sampled_reward
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 
 
-def show_report(report: dict[str, Any], run: Run, console: Console) -> None:
+def show_report(report: dict[str, Any], run: RunDirectory, console: Console) -> None:
     """Print what matters of a report, and where the rest is."""
     names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
     console.say()

@@ -9,8 +9,8 @@ from recollect.config import Config
 from recollect.config.compose import from_yaml
 from recollect.files.reading import read_json
 from recollect.files.yaml import read_yaml
-from recollect.library.rows import Rows
-from recollect.runs.directory import Run as Directory
+from recollect.library.row_list import Rows
+from recollect.runs.directory import RunDirectory as Directory
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput
 

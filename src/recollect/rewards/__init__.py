@@ -4,7 +4,7 @@ from recollect.config.reward_terms import needs_answers
 from recollect.registries import REWARDS
 from recollect.rewards import (  # noqa: F401  each adds its rewards to the registry
     conduct,
-    domain,
+    domain_outcome,
     judge,
     math_answers,
     memagent,

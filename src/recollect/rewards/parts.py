@@ -8,9 +8,9 @@ from functools import cached_property
 from statistics import mean
 from typing import Any
 
+from recollect.rewards.filler_words import COMMON
 from recollect.rewards.marked import given_answer
 from recollect.rewards.weights import Weights
-from recollect.rewards.words import COMMON
 from recollect.trajectories.produced import is_prompted
 
 _WORD = re.compile(r"[^\W_]+")

@@ -8,8 +8,8 @@ from collections import Counter
 from itertools import dropwhile, groupby, takewhile
 
 from recollect.rewards.decorator import reward
+from recollect.rewards.filler_words import ANSWERING, CHOOSING, COMMON, DENYING
 from recollect.rewards.marked import given_answer, last_boxed, without_question
-from recollect.rewards.words import ANSWERING, CHOOSING, COMMON, DENYING
 from recollect.types import Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

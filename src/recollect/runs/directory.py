@@ -39,7 +39,7 @@ MAY_CHANGE = (  # keys that do not change what a run computes
 )
 
 
-class Run:
+class RunDirectory:
     """One run directory."""
 
     def __init__(self, path: Path) -> None:
@@ -47,19 +47,19 @@ class Run:
         self.lock: Lock | None = None  # held while this process writes to it
 
     @staticmethod
-    def of(cfg: Config) -> Run:
+    def of(cfg: Config) -> RunDirectory:
         """The run directory of a configuration."""
         trainer = cfg.trainer
         default = Path("runs") / trainer.project_name / trainer.experiment_name
-        return Run(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
+        return RunDirectory(Path(trainer.default_local_dir).expanduser() if trainer.default_local_dir else default)
 
     @staticmethod
-    def usable(cfg: Config) -> Run:
+    def usable(cfg: Config) -> RunDirectory:
         """The run directory, not made yet. One that is no run, or a run of another configuration, is refused.
 
         With trainer.resume_mode=disable any run may be in it, because it will move aside.
         """
-        run = Run.of(cfg)
+        run = RunDirectory.of(cfg)
         config = run.path / "config.yaml"
         run.refuse_no_folder()
         refuse_locked(run.path, f"the run directory {run.path}")
@@ -91,18 +91,18 @@ class Run:
         return next(name for name in names if not name.exists())
 
     @staticmethod
-    def claim(cfg: Config) -> Run:
+    def claim(cfg: Config) -> RunDirectory:
         """The run directory, locked for this process. Nothing is written yet."""
-        run = Run.of(cfg)
+        run = RunDirectory.of(cfg)
         run.refuse_no_folder()
         refuse_unwritable(run.path, f"the run directory {run.path}")
         run.lock = lock_folder(run.path, f"the run directory {run.path}")
         return run
 
     @staticmethod
-    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> Run:
+    def start(cfg: Config, say: Callable[[str], None] = lambda text: None) -> RunDirectory:
         """Claim the run directory and open it for writing."""
-        run = Run.claim(cfg)
+        run = RunDirectory.claim(cfg)
         try:
             run.open(cfg, say)
         except BaseException:
@@ -112,7 +112,7 @@ class Run:
 
     def open(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         """Make the claimed directory a run's; move an earlier run aside if needed."""
-        Run.usable(cfg)
+        RunDirectory.usable(cfg)
         if self.moves_aside(cfg):
             self._move_aside(say)
         write_atomic(self.path / "config.yaml", to_yaml(cfg))

@@ -13,7 +13,7 @@ from recollect.data.task_rows import load_tasks, tasks_of
 from recollect.domains.families import has_lengths, made_up
 from recollect.registries import AGENTS
 from recollect.sources.built_in import provided
-from recollect.sources.limits import token_counter, within_limits
+from recollect.sources.prompt_limits import token_counter, within_limits
 from recollect.sources.stored_tasks import create_rl_dataset
 from recollect.sources.tasks_of_runs import completed
 from recollect.trajectories.stored_rows import holds_trajectories

@@ -8,7 +8,7 @@ from recollect.tools.context import load_context
 from recollect.tools.file_tools import edit_file, grep, list_files, read_file, write_file
 from recollect.tools.python import python_executor
 from recollect.tools.search import google_search_maker, search_maker
-from recollect.tools.tool import Maker, Tool, renamed, stop, tool
+from recollect.tools.tool_definition import Maker, Tool, renamed, stop, tool
 from recollect.tools.toolbox import OpenTools, Toolbox
 from recollect.types import ToolCall, ToolOutcome, ToolResult
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.tools.tool import stop, tool
+from recollect.tools.tool_definition import stop, tool
 from recollect.types import ToolResult
 
 

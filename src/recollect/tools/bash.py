@@ -5,7 +5,7 @@ from __future__ import annotations
 from recollect.config import Config
 from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import ToolResult
 
 

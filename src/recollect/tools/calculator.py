@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
 from recollect.tools.polynomial import Polynomial, roots
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import ToolResult
 
 MAX_EXPRESSION = 2000

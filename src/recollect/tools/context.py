@@ -6,7 +6,7 @@ from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import Task, ToolResult
 
 NAME = "context.txt"

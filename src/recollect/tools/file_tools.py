@@ -7,7 +7,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.sandbox.sandbox_session import SandboxSession
 from recollect.tools.program_output import observation
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import ToolResult
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.runtime.threads import Slots, in_thread
-from recollect.tools.tool import Tool
+from recollect.tools.tool_definition import Tool
 from recollect.types import Task
 
 RELEASE_S = 10.0  # seconds that reset() and close() may take

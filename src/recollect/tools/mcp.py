@@ -16,7 +16,7 @@ from typing import Any
 
 from recollect.chat.media import PARTS, WHY
 from recollect.tools.signature import Signature
-from recollect.tools.tool import TIMEOUT_S, Tool
+from recollect.tools.tool_definition import TIMEOUT_S, Tool
 from recollect.types import BadInput, ToolResult
 
 START_S = 60.0

@@ -23,7 +23,7 @@ from recollect.tools.mcp import ToolServer
 from recollect.tools.memory.workspace import MemoryWorkspace
 from recollect.tools.observe import as_result, cut
 from recollect.tools.signature import BadArguments
-from recollect.tools.tool import Maker, Tool, tool
+from recollect.tools.tool_definition import Maker, Tool, tool
 from recollect.types import BadInput, Task, ToolCall, ToolOutcome, ToolResult, Trajectory
 
 MAX_MESSAGE = 1000

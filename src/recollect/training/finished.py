@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from recollect.models.checkpoints import damage
-from recollect.runs.directory import Run, remove_tree
+from recollect.runs.directory import RunDirectory, remove_tree
 from recollect.runtime.console import Console
 from recollect.training import checkpoint
 from recollect.training.rl.validate import BEST
 from recollect.types import BadInput
 
 
-def finished(run: Run, total: int | None, console: Console) -> dict[str, Any] | None:
+def finished(run: RunDirectory, total: int | None, console: Console) -> dict[str, Any] | None:
     """The report of a run that is done; None where its newest checkpoint is damaged, so that it has to go on."""
     done = run.read_json("report.json")
     if done is None or not (done["steps"] == total or done.get("stopped")):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.training import checkpoint
 from recollect.training.learner.learner import Learner, ValueLearner
 from recollect.types import BadInput
@@ -49,7 +49,7 @@ def named_start(
     cfg: Config, learner: Learner, critic: ValueLearner | None, total: int, warn: Callable[[str], None]
 ) -> Start | None:
     """Load what trainer.resume_from_path names, before anything is written; None when the run goes on by itself."""
-    run = Run.of(cfg).path
+    run = RunDirectory.of(cfg).path
     own = checkpoint.names(run / "checkpoints", "step")
     if cfg.trainer.resume_mode != "resume_path":
         if own and cfg.trainer.resume_mode == "auto":

@@ -18,7 +18,7 @@ from recollect.eval.run_report import write_report
 from recollect.models.checkpoints import pin_models
 from recollect.policies.endpoint import EndpointGone
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console, sparkline
@@ -48,7 +48,7 @@ class TrainRun:
     def __init__(self, cfg: Config, console: Console, on_step: OnStep | None = None) -> None:
         """``on_step`` is called with the metrics of each step; False ends the run after it."""
         self.cfg, self.console, self.on_step = cfg, console, on_step
-        self.run = Run.claim(cfg)
+        self.run = RunDirectory.claim(cfg)
         try:
             self._make()
         except BaseException:
@@ -90,7 +90,7 @@ class TrainRun:
         played = [] if self.offline is not None else [*stream.take(0), *stream.rows]
         if tasks := [*played, *self.val_tasks]:
             check_reward(self.cfg, tasks, self.console.say)
-        run = Run.of(self.cfg)
+        run = RunDirectory.of(self.cfg)
         begun = [] if run.moves_aside(self.cfg) else checkpoint.names(run.path / "checkpoints", "step")
         if self.cfg.sft.steps > 0 and self.offline is None and not begun:  # what was imitated may be gone by now
             check_source(self.cfg)

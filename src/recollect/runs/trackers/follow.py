@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import Config
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runtime.console import Console
 
@@ -25,7 +25,7 @@ CLOSING = 30.0  # seconds in which all trackers must be done after the run
 
 
 @contextmanager
-def tracking(cfg: Config, run: Run, console: Console, rows: Path | None = None) -> Iterator[None]:
+def tracking(cfg: Config, run: RunDirectory, console: Console, rows: Path | None = None) -> Iterator[None]:
     """While this is open, the trackers of trainer.logger follow the run's metrics."""
     job = {
         "rows": str(rows or run.metrics_path),

@@ -8,7 +8,7 @@ from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
 from recollect.tools.memory.store import CORE, Full
 from recollect.tools.memory.workspace import MemoryWorkspace, state
-from recollect.tools.tool import tool
+from recollect.tools.tool_definition import tool
 from recollect.types import ToolResult
 
 MOST = 20  # things that a search may return

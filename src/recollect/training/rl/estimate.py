@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.algos.chosen import chosen_estimator
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 from recollect.algos.kl import KL
 from recollect.config import Algorithm
 from recollect.packing.batch import Batch
@@ -70,7 +70,7 @@ def estimate(
     batch: Batch,
     trajectories: Sequence[Trajectory],
     notes: Annotations,
-    control: KLControl,
+    control: KLController,
     greedy: Sequence[Score] | None = None,
 ) -> Estimate:
     """Advantages and returns of a batch. ``greedy`` holds the score of each group's greedy rollout (remax)."""

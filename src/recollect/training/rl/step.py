@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 from recollect import config
-from recollect.algos.control import KLControl
+from recollect.algos.control import KLController
 from recollect.config import Config
 from recollect.packing.batch import Batch, build_batch, fidelity
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.training.learner.learner import PolicyTargets, ReferencePolicy, ValueLearner
 from recollect.training.rl.annotate import Annotations, annotate, updates_of
 from recollect.training.rl.estimate import estimate
@@ -55,10 +55,10 @@ class Progress:
             setattr(self, name, value)
 
 
-def kl_control(cfg: config.KLControl, coef: float | None) -> KLControl:
+def kl_control(cfg: config.KLControl, coef: float | None) -> KLController:
     """The control of the divergence's weight, at its configured start or where an earlier step left it."""
     start = cfg.kl_coef if coef is None or cfg.type == "fixed" else coef
-    return KLControl(start, cfg.type, cfg.target_kl, cfg.horizon)
+    return KLController(start, cfg.type, cfg.target_kl, cfg.horizon)
 
 
 class SharesMemory(Protocol):
@@ -75,7 +75,7 @@ class Reinforce:
     def __init__(
         self,
         cfg: Config,
-        run: Run,
+        run: RunDirectory,
         policy: TrainedPolicy,
         gatherer: GroupSource,
         progress: Progress,

@@ -16,7 +16,7 @@ from recollect.models.checkpoints import damage, pin_models
 from recollect.models.checksums import write_checksums
 from recollect.models.export import writing_model
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console
@@ -39,14 +39,14 @@ LARGE = 50_000_000  # parameters from which the learning rate of the embedded mo
 def supervise(cfg: Config, console: Console, tool: str | None = None) -> dict[str, Any]:
     """Train, write the folder ``model``, and say how well it does; returns the report."""
     settle(cfg, tool)
-    run = Run.claim(cfg)
+    run = RunDirectory.claim(cfg)
     try:
         return _supervise(cfg, console, run)
     finally:
         run.release()
 
 
-def _supervise(cfg: Config, console: Console, run: Run) -> dict[str, Any]:
+def _supervise(cfg: Config, console: Console, run: RunDirectory) -> dict[str, Any]:
     pin_models(cfg, console.say)
     trackers_of(cfg.trainer.logger, console.warn)
     if tasks := _tasks(cfg):
@@ -147,7 +147,7 @@ def _warn_of_rate(cfg: Config, learner: Learner, console: Console) -> None:
         console.warn(f"sft.optim.lr={cfg.sft.optim.lr:g} suits the embedded models; for this one 1e-5 is usual")
 
 
-def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
+def _train(cfg: Config, run: RunDirectory, console: Console, work: Supervised) -> None:
     """All updates, from wherever the run stands, and the checkpoint that the next stage starts from."""
     folder, request = run.path / "checkpoints", StopRequest()
     if (folder / LAST).is_dir():
@@ -170,7 +170,7 @@ def _train(cfg: Config, run: Run, console: Console, work: Supervised) -> None:
     checkpoint.prune(folder, "sft", 0)
 
 
-def _report(run: Run, work: Supervised, collector: Collector | None, tasks: Sequence[Task]) -> dict[str, Any]:
+def _report(run: RunDirectory, work: Supervised, collector: Collector | None, tasks: Sequence[Task]) -> dict[str, Any]:
     """What the run says about itself: its last training row, what was measured, success at tasks."""
     rows = [r for r in run.metrics() if r.get("phase") == "sft"]
     trained = [r for r in rows if "sft/loss" in r]

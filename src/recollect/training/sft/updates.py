@@ -11,7 +11,7 @@ import torch
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.packing.batch import Batch
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console, sparkline
 from recollect.training import checkpoint
 from recollect.training.learner.learner import Learner
@@ -26,7 +26,7 @@ class Supervised:
     def __init__(
         self,
         cfg: Config,
-        run: Run,
+        run: RunDirectory,
         console: Console,
         learner: Learner,
         renderer: Renderer,

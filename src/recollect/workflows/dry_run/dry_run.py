@@ -32,7 +32,7 @@ from recollect.registries import AGENTS, TOOLS
 from recollect.retrieval.corpus import FAMILIES, files_of
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runtime.console import Console
 from recollect.runtime.plugins import find
@@ -42,7 +42,7 @@ from recollect.tools.mcp import ToolServer
 from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
-from recollect.workflows.dry_run.predict import Need, Tokens, memory, tokens
+from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
 
@@ -57,7 +57,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
     steps = cfg.trainer.total_training_steps = stream.steps()
     check_validation(cfg, val)
-    run = Run.usable(cfg)
+    run = RunDirectory.usable(cfg)
     _resume(cfg)
     _packages(cfg)
     _searched(cfg)
@@ -147,7 +147,7 @@ def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
 
 
 def _summary(
-    cfg: Config, run: Run, steps: int, training: int, val: int, made: Tokens, needs: Sequence[Need]
+    cfg: Config, run: RunDirectory, steps: int, training: int, val: int, made: TokenEstimate, needs: Sequence[Need]
 ) -> dict[str, Any]:
     batch, actor = cfg.data.train_batch_size, cfg.actor_rollout_ref.actor
     return {
@@ -198,7 +198,7 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
     for line in [*([plain] if plain else []), *notes(cfg), *_warnings(cfg, total)]:
         console.say(line)
-    run = Run.of(cfg)
+    run = RunDirectory.of(cfg)
     if run.moves_aside(cfg):
         console.say(f"trainer.resume_mode=disable: the run in {run.path} would move to {run.aside()}")
     console.say("everything is there; nothing was started")

@@ -31,7 +31,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenEstimate:
     """Means over tasks; what is sampled is counted up to its limits."""
 
     turns: float
@@ -79,14 +79,14 @@ def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
     return Shape(sum(p.numel() for p in model.parameters()), adapter, 2 * layers * heads * dim)
 
 
-def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> Tokens:
+def tokens(cfg: Config, tasks: Sequence[Task], renderer: Renderer) -> TokenEstimate:
     """Tokens of a trajectory, from the first tasks of the data."""
     found = [trajectory_tokens(cfg, task, renderer) for task in tasks[:LOOKED_AT]]
     turns, prompt, response = (mean(row[i] for row in found) for i in range(3))
-    return Tokens(turns, prompt, response, max(row[3] for row in found))
+    return TokenEstimate(turns, prompt, response, max(row[3] for row in found))
 
 
-def memory(cfg: Config, made: Tokens) -> list[Need]:
+def memory(cfg: Config, made: TokenEstimate) -> list[Need]:
     """Each part of the run with its device and the most bytes it needs, without activations."""
     policy, path = cfg.actor_rollout_ref, cfg.actor_rollout_ref.model.path
     device = pick_device(cfg.trainer.device)

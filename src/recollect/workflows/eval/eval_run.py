@@ -38,23 +38,30 @@ from recollect.types import BadInput, Sampling, Task, Trajectory
 
 
 def run_evaluation(
-    who: NamedModels, console: Console, out: Path | None = None, baselines: Sequence[str] = ()
+    who: NamedModels,
+    console: Console,
+    out: Path | None = None,
+    baselines: Sequence[str] = (),
+    loaded: RolePolicies | None = None,
 ) -> dict[str, Any]:
     """`recollect eval`: print and store success rates, of the agent and of baselines on the same tasks.
 
     With a run, or ``out``, every attempt is stored as soon as it is done, and a killed evaluation goes on from there.
+    Models that are ``loaded`` already are used, and left open.
     """
     place = out if out is not None else who.run / "eval" / place_name(who) if who.run is not None else None
     if place is not None:
         refuse_output(place, "the results" if out is None else f"--out {out}")
     with nullcontext() if place is None else lock_file(place, f"the place of the results, {place},"):
-        result = _evaluated(who, console, place, baselines)
+        result = _evaluated(who, console, place, baselines, loaded)
     if place is not None:
         console.say(f"results: {place}.json, {place}.md" + (f", {place}.png" if "plot" in result else ""))
     return result
 
 
-def _evaluated(who: NamedModels, console: Console, place: Path | None, baselines: Sequence[str]) -> dict[str, Any]:
+def _evaluated(
+    who: NamedModels, console: Console, place: Path | None, baselines: Sequence[str], loaded: RolePolicies | None
+) -> dict[str, Any]:
     """Check what can be checked before, then measure and store the results."""
     cfg, tasks = who.cfg, evaluation_tasks(who.cfg)
     for agent in baselines:
@@ -63,11 +70,12 @@ def _evaluated(who: NamedModels, console: Console, place: Path | None, baselines
     stamp = stamp_of(cfg, who.players)
     if place is not None:
         refuse_others(place.with_name(f"{place.name}.json"), stamp, who.path)
-    policies = who.policies(max((t.question for t in tasks), key=len))
+    policies = who.policies(max((t.question for t in tasks), key=len)) if loaded is None else loaded
     try:
         result = {**_measure(cfg, policies, tasks, who, place, console, baselines), STAMP: stamp}
     finally:
-        policies.close()
+        if loaded is None:
+            policies.close()
     if place is not None:
         store(place, result, trained_length(cfg))
     return result

@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.eval.plots import PHASES, curve, success_bars
 from recollect.files.output import write_atomic
-from recollect.runs.directory import Run, dump
+from recollect.runs.directory import RunDirectory, dump
 from recollect.workflows.pipeline.paths import Place
 from recollect.workflows.pipeline.pipeline_plan import Plan
 
@@ -55,12 +55,12 @@ def _sft(made: dict[str, Any] | None) -> dict[str, Any] | None:
 def _curves(out: Path, place: Place) -> list[str]:
     """The training curves of the stages that were run."""
     shown = []
-    losses = [r for r in Run(place.acting_model().parent).metrics() if "sft/loss" in r]
+    losses = [r for r in RunDirectory(place.acting_model().parent).metrics() if "sft/loss" in r]
     if losses:
         steps, values = [r["step"] for r in losses], [r["sft/loss"] for r in losses]
         curve(out / "plots" / "sft_loss.png", steps, values, ("update", "loss", "SFT"))
         shown.append("sft_loss")
-    rewards = [r for r in Run(place.rl).metrics() if "reward/mean" in r]
+    rewards = [r for r in RunDirectory(place.rl).metrics() if "reward/mean" in r]
     if rewards:
         steps, values = [r["step"] for r in rewards], [r["reward/mean"] for r in rewards]
         curve(out / "plots" / "rl_reward.png", steps, values, ("step", "mean reward", "RL"))

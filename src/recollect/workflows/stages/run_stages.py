@@ -21,7 +21,7 @@ from recollect.models.load import load_model
 from recollect.models.tiny import SCRATCH, save_scratch
 from recollect.models.weights_digest import weights_digest
 from recollect.rewards.before_run import check_reward
-from recollect.runs.directory import Run, dump
+from recollect.runs.directory import RunDirectory, dump
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
@@ -60,7 +60,7 @@ class Work:
         self.newest = dict.fromkeys(roles_of(plan.cfg) or (), self.base)
         rows = [self._stage(stage) for stage in plan.stages]
         compared = self._stage(plan.end_to_end) if plan.end_to_end else None
-        base, between = rows[0].pop("before"), _interval_before(Run(plan.folder(plan.stages[0])))
+        base, between = rows[0].pop("before"), _interval_before(RunDirectory(plan.folder(plan.stages[0])))
         for row in rows[1:]:
             row.pop("before")
         if compared is not None:
@@ -103,7 +103,7 @@ class Work:
     def _do(self, cfg: Config) -> dict[str, Any]:
         """The report of a run, once it is done; its seconds count, whichever command spent them."""
         pin_models(cfg, self.console.say)
-        done = finished(Run.usable(cfg), cfg.trainer.total_training_steps, self.console)
+        done = finished(RunDirectory.usable(cfg), cfg.trainer.total_training_steps, self.console)
         report = done or TrainRun(cfg, self.console).fit()
         self.seconds += report["seconds"]["total"]
         return report
@@ -197,7 +197,7 @@ def show_plan(plan: StagePlan, console: Console) -> None:
     console.say("nothing was started")
 
 
-def _interval_before(run: Run) -> dict[str, float | None]:
+def _interval_before(run: RunDirectory) -> dict[str, float | None]:
     """The interval of what the first stage measured before training; of several data sources there is none."""
     row = next((row for row in run.metrics() if row.get("phase") == "base"), {})
     found = {end: [v for k, v in row.items() if k.count("/") == 2 and k.endswith(f"/{end}")] for end in ("low", "high")}

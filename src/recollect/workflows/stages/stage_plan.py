@@ -21,7 +21,7 @@ from recollect.config.roles import KINDS, roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
 from recollect.models.tiny import SCRATCH
-from recollect.runs.directory import Run
+from recollect.runs.directory import RunDirectory
 from recollect.types import BadInput
 
 KEYS = ("name", "role", "steps", "start", "others", "settings")
@@ -60,7 +60,7 @@ class StagePlan:
     @property
     def root(self) -> Path:
         """The directory of the whole."""
-        return Run.of(self.cfg).path
+        return RunDirectory.of(self.cfg).path
 
     def folder(self, stage: Stage) -> Path:
         """The run directory of one stage."""

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from recollect.library.event_loops import run_anywhere
-from recollect.library.policy import Policy
+from recollect.library.loaded_policy import LoadedPolicy
 from recollect.library.settings import Function, overrides
-from recollect.library.training import Report
+from recollect.library.train_from_python import Report
 from recollect.runtime.console import Console
 from recollect.samplers.checkpoint_roles import named
 from recollect.workflows.eval.eval_run import run_evaluation
 
 
 def evaluate(
-    policy: Policy | str | Path,
+    policy: LoadedPolicy | str | Path,
     *,
     tasks: Any = None,
     agent: Function | None = None,
@@ -46,7 +46,6 @@ def evaluate(
     1
     """
     given = overrides(settings, held_out=tasks, agent=agent, reward=reward, tools=tools)
-    path = policy.path if isinstance(policy, Policy) else str(policy)
-    who = named(path, [], given)
-    place = None if out is None else Path(out)
-    return Report(run_anywhere(lambda: run_evaluation(who, Console(quiet), place, list(baselines))))
+    path, loaded = (policy.path, policy.policies) if isinstance(policy, LoadedPolicy) else (str(policy), None)
+    who, place = named(path, [], given), None if out is None else Path(out)
+    return Report(run_anywhere(lambda: run_evaluation(who, Console(quiet), place, list(baselines), loaded)))

@@ -17,14 +17,13 @@ from recollect.workflows.eval.eval_run import answer_with, question_task
 Prompt = str | Sequence[Message | Mapping[str, str]]
 
 
-class Policy:
+class LoadedPolicy:
     """A loaded model. It keeps its weights until it is closed, or nobody holds it any more."""
 
     def __init__(self, who: NamedModels) -> None:
         self.who = who
         self.path = str(who.path)
-        self._policies = who.policies("")
-        self._asked = 0
+        self.policies = who.policies("")
 
     def generate(
         self,
@@ -35,19 +34,16 @@ class Policy:
         stop: Sequence[str] = (),
         seed: int = 0,
     ) -> Completion:
-        """One completion of a prompt: a text, which is a user's message, or messages.
+        """One completion of a prompt: a text, which is a user's message, or messages. The same seed gives the same one.
 
         >>> import recollect
         >>> with recollect.load("tiny") as policy:
         ...     len(policy.generate("hello", max_tokens=4).ids) <= 4
         True
         """
-        binding = self._policies.bindings["*"]
+        binding = self.policies.bindings["*"]
         given = [Message("user", prompt)] if isinstance(prompt, str) else [_message(m) for m in prompt]
-        self._asked += 1
-        sampling = Sampling(
-            temperature=temperature, max_tokens=max_tokens, stop=tuple(stop), seed=seed, key=f"generate-{self._asked}"
-        )
+        sampling = Sampling(temperature=temperature, max_tokens=max_tokens, stop=tuple(stop), seed=seed, key="generate")
         ids = binding.renderer.prompt(given)
         sampling = replace(sampling, stop_ids=tuple(binding.renderer.stop_ids))
         return run_anywhere(lambda: asyncio.run(_awaited(binding.policy, ids, sampling)))
@@ -55,20 +51,20 @@ class Policy:
     def ask(self, document: str | Path, question: str, *, quiet: bool = True) -> str:
         """The answer to a question about a document (a file, or its text), read as the run's agent reads."""
         task = question_task(document, question)
-        return run_anywhere(lambda: answer_with(self._policies, self.who.cfg, task, Console(quiet)))
+        return run_anywhere(lambda: answer_with(self.policies, self.who.cfg, task, Console(quiet)))
 
     def close(self) -> None:
         """Give back connections and servers."""
-        self._policies.close()
+        self.policies.close()
 
-    def __enter__(self) -> Policy:
+    def __enter__(self) -> LoadedPolicy:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Policy({self.path!r})"
+        return f"LoadedPolicy({self.path!r})"
 
 
 async def _awaited(policy: Any, ids: Sequence[int], sampling: Sampling) -> Completion:
@@ -85,11 +81,11 @@ def _message(given: Message | Mapping[str, str]) -> Message:
         raise BadInput(f"a message has a role and a content, not {given!r}") from None
 
 
-def load(path: str | Path, *, settings: Mapping[str, Any] | None = None) -> Policy:
+def load(path: str | Path, *, settings: Mapping[str, Any] | None = None) -> LoadedPolicy:
     """A policy from a run, a checkpoint, a model folder, a hub name or ``"tiny"``.
 
     >>> import recollect
     >>> recollect.load("tiny")
-    Policy('tiny')
+    LoadedPolicy('tiny')
     """
-    return Policy(named(str(path), [], list((settings or {}).items())))
+    return LoadedPolicy(named(str(path), [], list((settings or {}).items())))

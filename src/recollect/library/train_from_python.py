@@ -10,10 +10,10 @@ from typing import Any
 from recollect.config.compose import composed
 from recollect.config.startup_notes import notes
 from recollect.library.event_loops import run_anywhere
-from recollect.library.policy import Policy, load
+from recollect.library.loaded_policy import LoadedPolicy, load
 from recollect.library.run_view import Run
 from recollect.library.settings import Function, overrides
-from recollect.runs.directory import Run as Directory
+from recollect.runs.directory import RunDirectory as Directory
 from recollect.runtime.console import Console
 from recollect.training.sft.sft_run import supervise
 from recollect.training.train_run import TrainRun
@@ -42,7 +42,7 @@ class Result:
     run: Run
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> LoadedPolicy:
         """The trained policy, loaded from the run's newest checkpoint."""
         return load(self.run.path)
 
