@@ -67,7 +67,7 @@ def test_the_ratio_is_to_the_stored_logprobs(tmp_path: Path) -> None:
     _, model = make_pair("Qwen2")
     notes = annotate(cfg, LocalLearner(cfg, TrainedModel(model, cfg.sft.optim, 1, torch.float32)), None, None, batch)
     assert notes.old is not None
-    assert np.allclose(notes.old.numpy(), [-1.0, -2.0, -0.5] * 2)
+    assert np.allclose(notes.old, [-1.0, -2.0, -0.5] * 2)
 
 
 def test_a_run_learns_from_what_another_sampled(tmp_path: Path, small_model: Path) -> None:
@@ -105,7 +105,7 @@ def test_an_offline_step_has_the_advantages_of_the_step_that_was_stored(
 
     def watched(cfg: Algorithm, batch: Batch, *given: Any) -> Estimate:
         made = estimate(cfg, batch, *given)
-        seen.append(([ids.tolist() for ids in batch.sequences], made.advantages.numpy()))
+        seen.append(([ids.tolist() for ids in batch.sequences], made.advantages))
         return made
 
     monkeypatch.setattr("recollect.training.rl.step.estimate", watched)
