@@ -98,3 +98,10 @@ def test_a_backend_from_outside_serves_the_engine() -> None:
     engine = Engine(ours, decode=str, backend=backend)
     assert [d.ids for d in run(engine, prompts)] == [d.ids for d in run(Engine(ours, decode=str), prompts)]
     assert engine.stats.peak_rows == 1
+
+
+def test_an_engine_has_no_more_rows_than_it_was_made_for() -> None:
+    _, ours = make_pair("Llama")
+    engine = Engine(ours, decode=str, max_rows=2, backend=PlainBackend(ours, max_rows=256))
+    run(engine, [ids(i, 9) for i in range(5)])
+    assert engine.stats.peak_rows == 2

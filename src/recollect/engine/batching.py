@@ -34,6 +34,7 @@ class Engine(Loop):
     ) -> None:
         self.backend = choose_backend(model, max_rows) if backend is None else backend
         super().__init__(model, decode, max_rows, version)
+        self.max_rows = max_rows
         self.prompt_tail, self.handover = self.backend.prompt_tail, self.backend.handover
         prefixes = PrefixCache(prefix_cache_tokens)
         self.scheduler = Scheduler(self.backend.cache, self.backend.rules, prefixes, max_rows, max_batched_tokens)
@@ -70,7 +71,7 @@ class Engine(Loop):
             return [], []
         self.backend.flush(self.state, self._deliver)
         asked = [*self.state.requests, *(r for r in self.scheduler.waiting if not r.abandoned)]
-        self.scheduler.max_rows = self.backend.rows_that_fit(asked)
+        self.scheduler.max_rows = min(self.max_rows, self.backend.rows_that_fit(asked))
         return self.scheduler.admit(self.state.requests)
 
     def _remove(self, row: int) -> None:
