@@ -47,23 +47,23 @@ def row_states(model: Any, tokens: Tensor, positions: Tensor) -> Tensor:
     body, rows = body_of(model), paths(positions.cpu().numpy())
     found: list[Tensor] = []
     places: list[np.ndarray] = []
-    for shelf in _shelves(rows):
-        longest = len(shelf[0])
-        index = np.stack([np.pad(path, (0, longest - len(path)), mode="edge") for path in shelf])
+    for batch in _batches(rows):
+        longest = len(batch[0])
+        index = np.stack([np.pad(path, (0, longest - len(path)), mode="edge") for path in batch])
         ids = tokens[torch.from_numpy(index).to(tokens.device)]
         states = body(input_ids=ids, use_cache=False)[0]
-        inside = np.concatenate([r * longest + np.arange(len(path)) for r, path in enumerate(shelf)])
+        inside = np.concatenate([r * longest + np.arange(len(path)) for r, path in enumerate(batch)])
         found.append(states.reshape(-1, states.shape[-1])[torch.from_numpy(inside).to(tokens.device)])
-        places += shelf
+        places += batch
     _, first = np.unique(np.concatenate(places), return_index=True)  # what rows share is read from the first of them
     return torch.cat(found)[torch.from_numpy(first).to(tokens.device)]
 
 
-def _shelves(rows: list[np.ndarray]) -> list[list[np.ndarray]]:
+def _batches(rows: list[np.ndarray]) -> list[list[np.ndarray]]:
     """Rows of similar length together, the longest first."""
-    shelves: list[list[np.ndarray]] = []
+    batches: list[list[np.ndarray]] = []
     for row in sorted(rows, key=len, reverse=True):
-        if not shelves or len(row) < FILL * len(shelves[-1][0]):
-            shelves.append([])
-        shelves[-1].append(row)
-    return shelves
+        if not batches or len(row) < FILL * len(batches[-1][0]):
+            batches.append([])
+        batches[-1].append(row)
+    return batches

@@ -200,30 +200,30 @@ def _segments(trees: Sequence[Tree], starts: np.ndarray) -> tuple[list[Bucket], 
         for first, count, path in segments(tree)
     ]
     runs.sort(key=lambda run: (run[1] != len(run[2]), -len(run[2]), -run[1]))
-    shelves: list[list[tuple[int, int, np.ndarray]]] = []
+    groups: list[list[tuple[int, int, np.ndarray]]] = []
     for run in runs:
-        head = shelves[-1][0] if shelves else None
+        head = groups[-1][0] if groups else None
         if (
             head is None
             or (run[1] == len(run[2])) != (head[1] == len(head[2]))
             or len(run[2]) < BUCKET_FILL * len(head[2])
         ):
-            shelves.append([])
-        shelves[-1].append(run)
+            groups.append([])
+        groups[-1].append(run)
     buckets = []
     inverse = np.empty(int(starts[-1]), np.int64)
     base = 0
-    for shelf in shelves:
-        width, span = max(count for _, count, _ in shelf), max(len(path) for _, _, path in shelf)
-        queries = np.empty((len(shelf), width), np.int64)
-        keys = np.empty((len(shelf), span), np.int64)
-        for row, (first, count, path) in enumerate(shelf):
+    for group in groups:
+        width, span = max(count for _, count, _ in group), max(len(path) for _, _, path in group)
+        queries = np.empty((len(group), width), np.int64)
+        keys = np.empty((len(group), span), np.int64)
+        for row, (first, count, path) in enumerate(group):
             queries[row], keys[row] = first, path[0]
             queries[row, :count] = np.arange(first, first + count)
             keys[row, : len(path)] = path
             inverse[first : first + count] = base + row * width + np.arange(count)
-        base += len(shelf) * width
-        before = np.array([len(path) - count for _, count, path in shelf])
-        causal = shelf[0][1] == len(shelf[0][2])
+        base += len(group) * width
+        before = np.array([len(path) - count for _, count, path in group])
+        causal = group[0][1] == len(group[0][2])
         buckets.append(Bucket(torch.from_numpy(queries), torch.from_numpy(keys), torch.from_numpy(before), causal))
     return buckets, torch.from_numpy(inverse)
