@@ -308,7 +308,7 @@ def test_hostile_expressions_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_math_verify_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbolic.importlib.util, "find_spec", lambda name: None)
     assert math_equal(r"\boxed{5}", task("5")) == 1
-    with pytest.raises(RuntimeError, match=r"recollect\[math\]"):
+    with pytest.raises(RuntimeError, match=r"recollect-rl\[math\]"):
         math_equal(r"\boxed{y}", task(r"\sqrt{x}"))
 
 

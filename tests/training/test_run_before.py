@@ -38,9 +38,9 @@ def test_it_resumes_to_the_same_weights(before: Path) -> None:
     weights, expected = load_file("run/checkpoints/step-4/model.safetensors"), load_file("expected.safetensors")
     start = load_file("run/checkpoints/step-2/model.safetensors")
     assert weights.keys() == expected.keys()
-    for name, tensor in expected.items():  # another processor may round another way
-        torch.testing.assert_close(weights[name], tensor, atol=1e-5, rtol=1e-4)
-    assert any(not torch.equal(weights[name], start[name]) for name in weights)
+    apart = lambda a, b: max(float((a[name] - b[name]).abs().max()) for name in expected)
+    assert apart(weights, expected) < 1e-4  # another processor may round another way
+    assert apart(weights, start) > 5e-4
     assert rewards(Path("run/metrics.jsonl")) == pytest.approx(rewards(Path("expected-metrics.jsonl")))
     assert json.loads(Path("run/fidelity.json").read_text())
 

@@ -107,8 +107,8 @@ def test_what_has_changed_since_is_done_again(
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
         reward.write_text(f"def same(answer, task):\n    return {value}\n")
         seen.clear()
-        command.run_evaluation(named(str(small_model), [], list(settings)), Console(True), tmp_path / "out")
-        return float(json.loads(capsys.readouterr().out)["accuracy"]["accuracy"])
+        made = command.run_evaluation(named(str(small_model), [], list(settings)), Console(True), tmp_path / "out")
+        return float(made["accuracy"]["accuracy"])
 
     assert (measure(1.0), len(seen)) == (0.5, 2)
     assert (measure(1.0), len(seen)) == (0.5, 0)
@@ -136,8 +136,7 @@ def test_results_of_other_tasks_have_a_name_of_their_own(small_model: Path) -> N
 def test_baselines_are_measured_on_the_same_tasks(small_model: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "results" / "e"
     settings = [*SETTINGS, "data.max_prompt_length=64", "rag.chunk_size=24"]
-    command.run_evaluation(named(str(small_model), [], settings), Console(True), out, ["concat", "rag"])
-    made = json.loads(capsys.readouterr().out)
+    made = command.run_evaluation(named(str(small_model), [], settings), Console(True), out, ["concat", "rag"])
     assert list(made["agents"]) == ["recurrent", "concat", "rag"]
     assert [r["n"] for r in made["agents"]["rag"]["by_length"]] == [3, 2]
     assert made["failures"] == 0

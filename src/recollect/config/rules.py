@@ -30,9 +30,6 @@ def checked(cfg: Config) -> Config:
 
 def _agent(cfg: Config) -> Problems:
     agent = cfg.agent
-    if agent.agent_type == "gui":
-        yield f"agent.agent_type=gui works on a screen, which recollect has none of; known: {', '.join(AGENTS)}"
-    yield from _agent_name(cfg)
     yield from _agent_tools(cfg)
     length = agent.max_tokens_per_turn or cfg.data.max_response_length
     if agent.max_context_length is not None and agent.max_context_length <= length:
@@ -44,6 +41,8 @@ def _agent(cfg: Config) -> Problems:
 
 def _agent_name(cfg: Config) -> Problems:
     """The agent must exist, or be a function; other systems' names are known too."""
+    if cfg.agent.agent_type == "gui":
+        yield f"agent.agent_type=gui works on a screen, which recollect has none of; known: {', '.join(AGENTS)}"
     name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
     if name in AGENTS or ":" in name:
         return
@@ -205,6 +204,7 @@ def _trainer(cfg: Config) -> Problems:
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
+    _agent_name,
     bounds.problems,
     amounts.problems,
     *(_agent, _tool_memory, _data, _made_up, _model, _actor, _algorithm, _critic),

@@ -34,10 +34,12 @@ def run_anywhere(work: Callable[[], T], stop: Callable[[], None] = lambda: None)
             over.set()
 
     thread = threading.Thread(target=inside, name="recollect", daemon=True)
-    thread.start()
-    asked = False
+    begun = asked = False
     while not over.is_set():
         try:
+            if not begun:
+                begun = True  # an interrupt while it starts does not start it again
+                thread.start()
             over.wait(WAIT_S)
         except KeyboardInterrupt:
             if asked:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from recollect.serve.limits import BODY_S, SHARES, SMALL
+from recollect.serve.limits import BODY_S, DEPTH, SHARES, SMALL
 from recollect.serve.protocol import BadRequest
 
 TRIM_S = 1.0  # after a large body
@@ -117,4 +117,20 @@ def parsed(data: bytearray, marks: int) -> dict[str, Any]:
         raise BadRequest("the body is not JSON, or nested too deeply") from None
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
+    if _depth(body) > DEPTH:
+        raise BadRequest(f"the body is nested too deeply: more than {DEPTH} levels")
     return body
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects are inside one another; it stops looking once they are too many."""
+    depth, level = 0, [value]
+    while level and depth <= DEPTH:
+        depth += 1
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+    return depth

@@ -9,6 +9,7 @@ BODY_S = 30.0  # to send a request's body
 LINGER_S = 5.0  # to take the last of an answer, or to stop sending what was refused
 STALL_S = 60.0  # without reading, while there is more to send
 SMALL = 64 << 10  # bytes of a body that nobody counts
+DEPTH = 64  # lists and objects of a body inside one another
 SHARES = 4  # larger bodies may together have so many times the bytes of the largest
 
 
