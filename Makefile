@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs-generated bench bench-trl test-kernels test-hostile test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl test-kernels test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -38,8 +38,12 @@ format: $(STAMP) ## let ruff rewrite the sources
 map:             ## figures of the source: folder cycles, recurring names, duplicates, sizes; COMMITS="REF …" beside them
 	$(PYTHON) scripts/map.py $(COMMITS)
 
-docs-generated: $(STAMP) ## rewrite the pages of docs/ that are made from the settings
+docs: $(STAMP)   ## build the documentation into site/; warnings and broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-generated: $(STAMP) ## rewrite the pages of docs/ that are made from settings and commands
 	$(BIN)/python -m recollect.config.reference > docs/.page && mv docs/.page docs/config.md
+	$(BIN)/python -m recollect.cli.commands_reference > docs/.page && mv docs/.page docs/commands.md
 	$(BIN)/python -m recollect.config.translate.verl_reference > docs/.page && mv docs/.page docs/from-verl.md
 	$(BIN)/python -m recollect.config.translate.trl.trl_reference > docs/.page && mv docs/.page docs/from-videomultiagents.md
 
@@ -82,6 +86,10 @@ test-wheel: wheel ## install the wheel alone into a fresh environment, and train
 	$(WHEEL)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pytest
 	cd / && $(CURDIR)/$(WHEEL)/bin/pytest -q -p no:cacheprovider $(CURDIR)/benchmarks/wheel_check.py
 
+test-notebook: $(STAMP) ## the notebook in a real kernel, and the sweep with Optuna (installs them)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebook,sweep]'
+	$(BIN)/pytest tests/guides/test_examples.py
+
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'
 	$(BIN)/pytest -m trackers
@@ -98,4 +106,4 @@ test-vllm: $(STAMP) $(VLLM)/.installed ## train against a real vLLM server (make
 	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py
 
 clean:           ## remove what the targets made
-	rm -rf $(VENV) $(VLLM) $(WHEEL) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(WHEEL) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -15,6 +15,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 PAGES = {
     "config.md": "recollect.config.reference",
+    "commands.md": "recollect.cli.commands_reference",
     "from-verl.md": "recollect.config.translate.verl_reference",
     "from-videomultiagents.md": "recollect.config.translate.trl.trl_reference",
 }

@@ -31,3 +31,11 @@ def test_held_out_bars(held_out: dict[str, float | None], tmp_path: Path) -> Non
 def test_reward_curve(rewards: list[float], tmp_path: Path) -> None:
     plots.reward_curve(tmp_path / "x.png", list(range(1, len(rewards) + 1)), rewards)
     assert (tmp_path / "x.png").stat().st_size > 5000
+
+
+def test_a_notebooks_own_way_of_showing_figures_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "backend", "svg")
+    plots.reward_curve(tmp_path / "x.png", [1, 2], [0.1, 0.2])
+    assert matplotlib.rcParams["backend"] == "svg"

@@ -10,23 +10,14 @@ INK, BLUE, GREY, ORANGE = "#222222", "#2563eb", "#9ca3af", "#ea580c"
 
 
 def _figure(width: float = 6.4, height: float = 3.6) -> tuple[Any, Any]:
-    import matplotlib
+    from matplotlib.figure import Figure  # not pyplot: a notebook keeps its own way of showing figures
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(width, height), dpi=130, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
     return figure, axes
-
-
-def _save(figure: Any, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    figure.savefig(path)
-    plt.close(figure)
 
 
 def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> None:
@@ -45,7 +36,7 @@ def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> 
         title="Reward while training",
     )
     axes.legend(frameon=False, loc="lower right")
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def held_out_bars(path: Path, held_out: dict[str, float | None]) -> None:
@@ -57,7 +48,7 @@ def held_out_bars(path: Path, held_out: dict[str, float | None]) -> None:
     bars = axes.bar(names, rates, color=colours, width=0.55)
     axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)
     axes.set(ylim=(0, 1.08), ylabel="success", title="Held-out tasks")
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def length_curve(path: Path, rows: Sequence[dict[str, float]], trained: int) -> None:
@@ -79,7 +70,7 @@ def length_curve(path: Path, rows: Sequence[dict[str, float]], trained: int) -> 
         ylabel="success",
         title="Accuracy by document length",
     )
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def length_curves(path: Path, curves: dict[str, list[dict[str, Any]]], trained: int, unit: str) -> None:
@@ -102,7 +93,7 @@ def length_curves(path: Path, curves: dict[str, list[dict[str, Any]]], trained: 
     axes.set(ylim=(0, 1.05), xlabel=unit, ylabel="success", title="Accuracy by document length")
     if len(curves) > 1:
         axes.legend(frameon=False, loc="best")
-    _save(figure, path)
+    figure.savefig(path)
 
 
 PHASES = {"base": ("base", GREY), "sft": ("SFT", ORANGE), "rl": ("RL", BLUE)}
@@ -124,7 +115,7 @@ def success_bars(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> N
     axes.set(ylim=(0, 1.22), ylabel="success", title="Success on held-out tasks")
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.legend(frameon=False, loc="upper left", ncols=3, fontsize=8)
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def curve(path: Path, steps: Sequence[int], values: Sequence[float], texts: tuple[str, str, str]) -> None:
@@ -133,7 +124,7 @@ def curve(path: Path, steps: Sequence[int], values: Sequence[float], texts: tupl
     axes.plot(steps, values, color=BLUE, linewidth=2)
     axes.set(xlabel=texts[0], ylabel=texts[1], title=texts[2])
     axes.set_ylim(bottom=0)
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def stage_bars(path: Path, names: Sequence[str], rates: Sequence[float]) -> None:
@@ -143,4 +134,4 @@ def stage_bars(path: Path, names: Sequence[str], rates: Sequence[float]) -> None
     bars = axes.bar(names, rates, color=colours, width=0.55)
     axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)
     axes.set(ylim=(0, 1.08), ylabel="success", title="Held-out tasks")
-    _save(figure, path)
+    figure.savefig(path)

@@ -1,4 +1,4 @@
-"""Messages and progress for people: a live bar in a terminal, plain lines elsewhere, nothing with --quiet."""
+"""Messages and progress for people: a bar in a terminal or a notebook, lines elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from recollect.runtime.notebook_bar import NotebookBar, in_notebook
 from recollect.runtime.secrets import redacted, without_keys
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -33,7 +34,9 @@ class Console:
         self.quiet = quiet
         self.brief = False  # no line for every step (trainer.logger without console)
         self.live = sys.stdout.isatty() and not quiet
-        self.rich = RichConsole(quiet=quiet, highlight=False, width=None if self.live else 110)
+        self.notebook = in_notebook() and not quiet
+        width = None if self.live else 110
+        self.rich = RichConsole(quiet=quiet, highlight=False, width=width, force_jupyter=False)
 
     def say(self, text: str = "") -> None:
         """One line."""
@@ -65,7 +68,10 @@ class Console:
 
     @contextmanager
     def progress(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
-        """A bar with ETA in a terminal, lines elsewhere."""
+        """A bar with ETA in a terminal or a notebook, lines elsewhere."""
+        if self.notebook:
+            yield NotebookBar(title, total, done, self.brief)
+            return
         if not self.live:
             yield Lines(self, title, total, done)
             return
