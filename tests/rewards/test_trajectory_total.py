@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.registries import DOMAINS
+from recollect.rewards.domain_scoring import DomainScoring
 from recollect.rewards.parts import phrases_in, words_in
 from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.rewards.weights import PARTS
@@ -218,3 +220,34 @@ def test_the_online_reward_is_the_same() -> None:
         assert trajectory.score.total == pytest.approx(found["total"])
         assert {p: trajectory.score.parts[p] for p in PARTS} == {p: found[p] for p in PARTS}
     assert good.score.total > 0.7 > 0.3 > bad.score.total
+
+
+def test_a_domain_that_is_added_is_scored_by_its_own_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    scoring = DomainScoring(
+        frozenset({"move"}),
+        lambda reading, spoken: [float(reading.used("move") > 0)] * 8,
+        gold_decides=False,
+        same=lambda answer, task: answer.lower() in task.answers,
+    )
+    moves = [{"step": 1, "tool": "move", "input": "e4", "output": "QH5 is mate"}]
+    right = made("QH5", None, actions=moves, metadata={"answers": ["qh5", "resigns"]})
+    overruled = made("QH5", False, actions=moves, metadata={"answers": ["qh5"]})
+    unknown = CALCULATOR.calculate_reward(right, "chess")
+    assert unknown["tool_selection"] == 0
+    assert CALCULATOR.calculate_reward(overruled, "chess")["completion"] == 1
+    monkeypatch.setitem(DOMAINS, "chess", replace(DOMAINS["mhqa"], name="chess", scoring=scoring))
+    known = CALCULATOR.calculate_reward(right, "chess")
+    assert known["tool_selection"] == 1
+    assert known["quality"] > 0.85 > unknown["quality"]
+    assert CALCULATOR.calculate_reward(overruled, "chess")["completion"] == 0
+    wrong = made("the move is QH5", None, actions=moves, metadata={"answers": ["qh5"]})
+    assert CALCULATOR.calculate_reward(wrong, "chess")["completion"] == 0
+    assert CALCULATOR.calculate_reward(wrong, "mhqa")["completion"] == 1
+
+
+def test_a_domain_that_says_nothing_counts_every_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOMAINS, "chess", replace(DOMAINS["mhqa"], name="chess", scoring=DomainScoring()))
+    moves = [{"step": 1, "tool": "move", "input": "e4", "output": "Ann moves"}]
+    scores = CALCULATOR.calculate_reward(made("Ann", True, actions=moves), "chess")
+    assert scores["tool_selection"] == 1
+    assert scores["quality"] == pytest.approx(0.5)  # no indicator word, all grounded

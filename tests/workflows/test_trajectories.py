@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recollect.config import Config
+from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
-from recollect.types import BadInput
+from recollect.types import BadInput, Task
 from recollect.workflows.rollout.generate import RolloutRequest, run
-from recollect.workflows.rollout.tasks import RolloutTasks
+from recollect.workflows.rollout.tasks import RolloutTasks, tasks_of
 from recollect.workflows.trajectories.convert import convert
 from recollect.workflows.trajectories.score import reward
 from recollect.workflows.trajectories.sft_data import Choice, preview, sft_data
@@ -379,3 +382,19 @@ def test_options_without_effect_are_refused(tmp_path: Path, words: list[str], sa
     done = run_command(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_a_domain_says_what_context_and_user_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def board(task: Task, path: Path, cfg: Config) -> Task:
+        return replace(task, fields={"board": path.read_text()})
+
+    chess = replace(DOMAINS["math"], name="chess", roles=("agent", "user"), context=board, context_needed="a board!")
+    monkeypatch.setitem(DOMAINS, "chess", chess)
+    (tmp_path / "board").write_text("e4")
+    (task,) = tasks_of(RolloutTasks("chess", question="Next?", context=tmp_path / "board"), Config())
+    assert (task.context, task.fields) == (None, {"board": "e4"})
+    with pytest.raises(BadInput, match="a board!"):
+        tasks_of(RolloutTasks("chess", question="Next?"), Config())
+    refused = RolloutRequest(RolloutTasks("math", made_up=1), "expert", tmp_path / "o.jsonl", user="expert")
+    with pytest.raises(BadInput, match="plays the user of tau or chess; --domain math has none"):
+        run(refused, [], QUIET)

@@ -14,7 +14,7 @@ from recollect.types import BadInput
 
 @app.command()
 def rollout(
-    domain: Annotated[str, typer.Option(help="mhqa, video, math, swe or tau.")],
+    domain: Annotated[str, typer.Option(help="The domain, such as math; a wrong name is answered with all of them.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="A new .json or .jsonl file, or a folder.")],
     policy: Annotated[str, typer.Option(help="A run, a model folder, http://…/v1, `tiny`, or `expert`.")] = "expert",
     question: Annotated[str | None, typer.Option(help="One question.")] = None,
@@ -29,7 +29,9 @@ def rollout(
     n: Annotated[int, typer.Option("-n", "--n", help="Attempts at each task.")] = 1,
     temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.", callback=finite)] = 1.0,
     seed: Annotated[int, typer.Option(help="Decides what is sampled.")] = 0,
-    user: Annotated[str | None, typer.Option(help="Who plays the user of tau: as --policy; default: a script.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Who plays the domain's user, if it has one: as --policy; default: a script.")
+    ] = None,
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
@@ -43,8 +45,6 @@ def rollout(
     from recollect.workflows.rollout.generate import RolloutRequest, run
     from recollect.workflows.rollout.tasks import RolloutTasks
 
-    if user is not None and domain != "tau":
-        raise BadInput(f"--user {user} plays the user of tau; --domain {domain} has none")
     asked = RolloutTasks(domain, question, context, answer, data, tasks, held_out)
     if run(RolloutRequest(asked, policy, out, n, temperature, seed, user), list(settings or []), Console(quiet)):
         raise typer.Exit(1)
@@ -55,9 +55,7 @@ def convert(
     inputs: Annotated[
         list[str] | None, typer.Argument(metavar="INPUT...", help="Files, patterns, folders, run directories.")
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option(help="mhqa, video, math, swe or tau; goes before the records' own.")
-    ] = None,
+    domain: Annotated[str | None, typer.Option(help="The domain, such as math; goes before the records' own.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A new .json or .jsonl file, or a folder.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a unified trajectory.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Config
+from recollect.domains.given_context import as_document
+from recollect.rewards.domain_scoring import DomainScoring
 from recollect.tasks.family import Make
 from recollect.tools.tool_definition import Tool, stop, tool
 from recollect.types import Action, Task, ToolResult
@@ -14,7 +17,6 @@ from recollect.types import Action, Task, ToolResult
 if TYPE_CHECKING:
     from recollect.agents.session import Session
 
-THINKING = ("reason", "decompose", "finalize")  # actions that ask nothing of the world
 SYNTAX = """In each turn write one action as `tool: input`. The input is a text, or a JSON object where a tool takes \
 several arguments. You are then shown its result. The tools:
 {tools}
@@ -90,3 +92,7 @@ class Domain:
     runs_programs: bool = False  # its tools run what the model writes
     roles: tuple[str, ...] = ("agent",)  # who speaks; the agent first
     provision: Provision | None = None  # None: a question alone is enough, or has to bring what it is about
+    context: Callable[[Task, Path, Config], Task] = as_document  # the task with what --context names
+    context_needed: str = ""  # what a question without --context is told; empty: it needs none
+    searches: bool = False  # it looks in the corpus of the run where a task has no document
+    scoring: DomainScoring = field(default_factory=DomainScoring)  # what the trajectory reward asks of it

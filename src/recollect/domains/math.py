@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 from recollect.config import Config
 from recollect.domains.computing import Program, program
 from recollect.domains.domain import SYNTAX, Domain, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP, shortened
 from recollect.domains.verify import equal
+from recollect.rewards.domain_scoring import DomainScoring
+from recollect.rewards.math_answers import math_reward_string_equal
+from recollect.rewards.parts import JudgedTrajectory
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import holds
 from recollect.tools.python import python_executor
@@ -82,4 +86,17 @@ def make_task(rng: random.Random, split: Split) -> Task:
     return Task("", f"{facts} {asked}", None, (str(answer),))
 
 
-MATH = Domain("math", PROMPT, tools, equal, math_expert, make_task, mixed=True)
+_NUMBER = re.compile(r"\d")
+COMPUTING = frozenset({"python", "python_executor", "code_interpreter", "bash", "calculator"})
+
+
+def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
+    """A number in the answer, and something computed."""
+    return [float(bool(_NUMBER.search(reading.answer))), float(bool(_NUMBER.search(reading.read)))]
+
+
+MATH = Domain(
+    *("math", PROMPT, tools, equal, math_expert, make_task),
+    mixed=True,
+    scoring=DomainScoring(COMPUTING, signs, same=math_reward_string_equal),
+)

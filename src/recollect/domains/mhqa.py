@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from recollect.config import Config
 from recollect.domains.built_in_world import with_passages
@@ -18,13 +20,17 @@ from recollect.domains.expert_texts import (
     shortened,
     supported,
 )
+from recollect.domains.given_context import as_document
 from recollect.domains.passages import search
 from recollect.domains.verify import said
+from recollect.rewards.domain_scoring import DomainScoring
+from recollect.rewards.parts import JudgedTrajectory, saturated
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import NeedleShape, distractor, holds, question, trusts
 from recollect.tools.tool_definition import Tool
 from recollect.types import Action, Task
 
+CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
 PROMPT = f"""Answer a question whose answer needs several facts. {SYNTAX}
 First decompose the question, then search for one fact after another, each search with what the last one found, \
 then finalize."""
@@ -122,4 +128,27 @@ def make_task(rng: random.Random, split: Split) -> Task:
 
 
 OWN = Provision("the few passages that come with recollect", with_passages)
-MHQA = Domain("mhqa", PROMPT, tools, said, mhqa_expert, make_task, mixed=True, missing=missing, provision=OWN)
+
+
+def searched(task: Task, path: Path, cfg: Config) -> Task:
+    """A small file is the task's document; a folder or a large file is searched through an index."""
+    if not path.is_dir() and path.stat().st_size <= CORPUS:
+        return as_document(task, path, cfg)
+    cfg.search.corpus = str(path)
+    return task
+
+
+def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
+    """Several look-ups."""
+    return [saturated(reading.used("search", "google_search", "load_context"), 2)]
+
+
+MHQA = Domain(
+    *("mhqa", PROMPT, tools, said, mhqa_expert, make_task),
+    mixed=True,
+    missing=missing,
+    provision=OWN,
+    context=searched,
+    searches=True,
+    scoring=DomainScoring(frozenset({"search", "google_search", "decompose", "load_context"}), signs),
+)

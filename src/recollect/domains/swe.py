@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from recollect.domains.expert_texts import GIVE_UP
 from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
 from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.test_counts import tally
+from recollect.rewards.domain_scoring import DomainScoring
+from recollect.rewards.parts import JudgedTrajectory, text_of, words_in
 from recollect.sandbox.sandbox_session import ProgramResult
 from recollect.sandbox.sandbox_session import SandboxSession as Sandbox
 from recollect.tasks.names import Split, names, values
@@ -220,6 +223,24 @@ def make_task(rng: random.Random, split: Split) -> Task:
 
 
 OWN = Provision("an empty folder", with_empty_folder)
+WORKING = frozenset({"bash", "python", "read_file", "write_file", "edit_file", "list_files", "grep", "write"})
+
+
+def copied(task: Task, path: Path, cfg: Config) -> Task:
+    """The task in a copy of a folder."""
+    if not path.is_dir():
+        raise BadInput(f"--context {path}: swe works in a copy of a folder")
+    return replace(task, fields={**task.fields, "repo": str(path)})
+
+
+def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
+    """Code that was changed, and tests that were run."""
+    changed = reading.used("edit_file", "write_file", "write")
+    runs = [words_in(text_of(a["input"])) for a in reading.actions if a["tool"] in ("bash", "python")]
+    tested = any({"test", "tests", "pytest", "unittest"} & set(words) for words in runs)
+    return [float(changed > 0 or any({"sed", "patch", "git"} & set(words) for words in runs)), float(tested)]
+
+
 SWE = Domain(
     *("swe", PROMPT, tools, verify, swe_expert, make_task),
     prepare=prepare,
@@ -227,4 +248,6 @@ SWE = Domain(
     missing=missing,
     provision=OWN,
     runs_programs=True,
+    context=copied,
+    scoring=DomainScoring(WORKING, signs, gold_decides=False),
 )

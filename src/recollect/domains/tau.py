@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Config
 from recollect.domains.built_in_world import with_records
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP, sentences, shortened, supported
+from recollect.domains.given_context import given_text
 from recollect.domains.verify import says
+from recollect.files.reading import parse_json
 from recollect.retrieval.bm25 import words_of
+from recollect.rewards.domain_scoring import DomainScoring
+from recollect.rewards.parts import JudgedTrajectory
 from recollect.tasks.names import Split, names, values
 from recollect.tools.tool_definition import Tool, tool
-from recollect.types import Action, Message, Task, Trajectory
+from recollect.types import Action, BadInput, Message, Task, Trajectory
 
 if TYPE_CHECKING:
     from recollect.agents.session import Session
@@ -247,6 +252,27 @@ def make_task(rng: random.Random, split: Split) -> Task:
 
 
 OWN = Provision("the policy and the few records that come with recollect", with_records)
+SERVICE = frozenset({"get_record", "find_records", "cancel_record", "change_record", "respond"})
+
+
+def with_service(task: Task, path: Path, cfg: Config) -> Task:
+    """The task with the database, and what else of a service the file holds."""
+    fields = parse_json(given_text(task, path), f"--context {path}")
+    if not isinstance(fields, dict) or not isinstance(fields.get("database"), dict):
+        raise BadInput(
+            f"--context {path}: an object with `database`, and with `policy`, `goal` and `user` if it has them"
+        )
+    return replace(task, fields={**task.fields, **fields})
+
+
+def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
+    """A look at a record before it is changed."""
+    tools = [a["tool"] for a in reading.actions]
+    looked = next((i for i, t in enumerate(tools) if t.startswith(("get", "find", "search", "list"))), None)
+    changed = next((i for i, t in enumerate(tools) if t.startswith(("cancel", "change", "update", "modify"))), None)
+    return [float(looked is not None and (changed is None or looked < changed))]
+
+
 TAU = Domain(
     *("tau", PROMPT, tools, verify, tau_expert, make_task),
     prepare=prepare,
@@ -254,4 +280,6 @@ TAU = Domain(
     missing=missing,
     roles=("agent", "user"),
     provision=OWN,
+    context=with_service,
+    scoring=DomainScoring(SERVICE, signs, gold_decides=False),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recollect.rewards.domain_scoring import same_words
 from recollect.rewards.math_answers import math_reward_string_equal
-from recollect.rewards.text import qa_em, sub_em
 from recollect.types import Task
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def says(task: Task, answer: str) -> bool | None:
     """Whether a text gives an accepted answer, in a few words; None without accepted answers."""
-    return None if not task.answers else bool(qa_em(answer, task) or sub_em(answer, task))
+    return None if not task.answers else same_words(answer, task)
 
 
 def equals(task: Task, answer: str) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 from recollect.config import Config
 from recollect.data.documents import pieces
@@ -11,6 +12,8 @@ from recollect.domains.captions import captions_of, clock
 from recollect.domains.domain import SYNTAX, Domain, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP, known_answer, outputs, shortened, supported
 from recollect.domains.verify import said
+from recollect.rewards.domain_scoring import DomainScoring
+from recollect.rewards.parts import JudgedTrajectory
 from recollect.tasks.names import Split, names, values
 from recollect.tasks.needle import holds
 from recollect.tools.tool_definition import Tool, tool
@@ -118,4 +121,19 @@ def _stamp(seconds: int) -> str:
     return f"00:{seconds // 60:02d}:{seconds % 60:02d},000"
 
 
-VIDEO = Domain("video", PROMPT, tools, said, video_expert, make_task, mixed=True, missing=missing)
+_MOMENT = re.compile(r"\b\d{1,2}:\d{2}\b")
+
+
+def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
+    """A moment that is named."""
+    text = " ".join([reading.answer, *reading.thoughts])
+    return [float(any(m in reading.read for m in _MOMENT.findall(text)))]
+
+
+VIDEO = Domain(
+    *("video", PROMPT, tools, said, video_expert, make_task),
+    mixed=True,
+    missing=missing,
+    context_needed="video needs its captions: --context FILE (.txt, .json, .srt or .vtt), also --video_ctx FILE",
+    scoring=DomainScoring(frozenset({"load_context", "search"}), signs),
+)

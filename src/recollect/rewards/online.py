@@ -7,6 +7,7 @@ from typing import Any
 from recollect.registries import DOMAINS
 from recollect.rewards.decorator import reward
 from recollect.rewards.trajectory_total import calculator
+from recollect.rewards.weights import FALLBACK
 from recollect.types import BadInput, Task, Trajectory
 
 
@@ -22,7 +23,7 @@ def trajectory_reward(
     answer: str, task: Task, trajectory: Trajectory, domain: str = "", weights: str = ""
 ) -> dict[str, float]:
     """Completion, efficiency, quality and reasoning by domain: `domain`, else the data source, else as mhqa."""
-    found = domain or (task.source if task.source in DOMAINS else "mhqa")
+    found = domain or (task.source if task.source in DOMAINS else FALLBACK)
     parts = calculator(weights or None).calculate_reward(as_record(answer, task, trajectory), found)
     return {"reward": parts.pop("total"), **parts}
 

@@ -8,24 +8,16 @@ from functools import cached_property
 from statistics import mean
 from typing import Any
 
+from recollect.rewards.domain_scoring import scoring_of
 from recollect.rewards.filler_words import COMMON
 from recollect.rewards.marked import given_answer
 from recollect.rewards.weights import Weights
 from recollect.trajectories.produced import is_prompted
 
 _WORD = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"\d")
-_MOMENT = re.compile(r"\b\d{1,2}:\d{2}\b")
 NO_ANSWER = frozenset({"", "none", "unknown", "n a", "na", "no answer", "null", "nothing"})
 GIVEN_UP = ("i do not know", "i don t know", "i cannot answer", "i can t answer", "no idea", "i have no idea")
 THOUGHTS = ("reason", "reason_hop", "decompose", "plan", "think")
-OWN_TOOLS = {
-    "mhqa": frozenset({"search", "google_search", "decompose", "load_context"}),
-    "video": frozenset({"load_context", "search"}),
-    "math": frozenset({"python", "python_executor", "code_interpreter", "bash", "calculator"}),
-    "swe": frozenset({"bash", "python", "read_file", "write_file", "edit_file", "list_files", "grep", "write"}),
-    "tau": frozenset({"get_record", "find_records", "cancel_record", "change_record", "respond"}),
-}
 LONG, LONGEST = 50, 400  # words of an answer that is as concise as can be, and of one that is not at all
 MOST = 64  # words of an answer that are looked for in what was read
 
@@ -67,7 +59,7 @@ class JudgedTrajectory:
 
     def __init__(self, trajectory: Mapping[str, Any], domain: str, weights: Weights) -> None:
         self.actions: list[Mapping[str, Any]] = list(trajectory["actions"])
-        self.domain, self.weights = domain, weights
+        self.domain, self.weights, self.scoring = domain, weights, scoring_of(domain)
         self.answer = given_answer(plain_text(trajectory.get("final_answer")))
         self.question = str(trajectory.get("question") or "")
         about = trajectory.get("metadata")
@@ -119,7 +111,7 @@ class JudgedTrajectory:
             return 0.0
         grounded = self.grounding()
         spoken = words_in(" ".join([self.answer, *self.thoughts]))
-        signs = SIGNS.get(self.domain, _mhqa)(self, spoken)
+        signs = self.scoring.signs(self, spoken)
         named = saturated(phrases_in(spoken, self.weights.words(self.domain)), 3) * _substance(spoken, self.weights)
         return mean([*signs, named, grounded]) * (1.0 if checked else grounded)
 
@@ -139,48 +131,13 @@ class JudgedTrajectory:
     def tool_selection(self) -> float:
         """The share of actions with tools of the domain that were not done before."""
         acts = [a for a in self.actions if a["tool"] not in (*THOUGHTS, "finalize") or a["tool"] == "decompose"]
-        known = OWN_TOOLS.get(self.domain, OWN_TOOLS["mhqa"])
-        fitting = {(a["tool"], repr(a["input"])) for a in acts if a["tool"] in known}
+        known = self.scoring.tools
+        fitting = {(a["tool"], repr(a["input"])) for a in acts if known is None or a["tool"] in known}
         return len(fitting) / len(acts) if acts else 0.0
 
     def used(self, *tools: str) -> int:
         """How many different inputs some tools were given."""
         return len({repr(a["input"]) for a in self.actions if a["tool"] in tools})
-
-
-def _mhqa(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
-    """Several look-ups."""
-    return [saturated(reading.used("search", "google_search", "load_context"), 2)]
-
-
-def _video(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
-    """A moment that is named."""
-    text = " ".join([reading.answer, *reading.thoughts])
-    return [float(any(m in reading.read for m in _MOMENT.findall(text)))]
-
-
-def _math(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
-    """A number in the answer, and something computed."""
-    return [float(bool(_NUMBER.search(reading.answer))), float(bool(_NUMBER.search(reading.read)))]
-
-
-def _swe(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
-    """Code that was changed, and tests that were run."""
-    changed = reading.used("edit_file", "write_file", "write")
-    runs = [words_in(text_of(a["input"])) for a in reading.actions if a["tool"] in ("bash", "python")]
-    tested = any({"test", "tests", "pytest", "unittest"} & set(words) for words in runs)
-    return [float(changed > 0 or any({"sed", "patch", "git"} & set(words) for words in runs)), float(tested)]
-
-
-def _tau(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
-    """A look at a record before it is changed."""
-    tools = [a["tool"] for a in reading.actions]
-    looked = next((i for i, t in enumerate(tools) if t.startswith(("get", "find", "search", "list"))), None)
-    changed = next((i for i, t in enumerate(tools) if t.startswith(("cancel", "change", "update", "modify"))), None)
-    return [float(looked is not None and (changed is None or looked < changed))]
-
-
-SIGNS = {"mhqa": _mhqa, "video": _video, "math": _math, "swe": _swe, "tau": _tau}
 
 
 def _substance(words: Sequence[str], weights: Weights) -> float:

@@ -12,10 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from recollect.rewards.math_answers import math_reward_string_equal
+from recollect.rewards.domain_scoring import scoring_of
 from recollect.rewards.parts import JudgedTrajectory, plain_text
-from recollect.rewards.text import qa_em, sub_em
-from recollect.rewards.weights import PARTS, Weights
+from recollect.rewards.weights import FALLBACK, PARTS, Weights
 from recollect.trajectories.codec import stored_reward
 from recollect.types import BadInput, Task
 
@@ -77,13 +76,13 @@ class RewardCalculator:
 
     def _verdict(self, trajectory: Mapping[str, Any], domain: str) -> bool | None:
         """Gold answers decide where there are some and the answer is a text to compare; else the recorded verdict."""
+        scoring = scoring_of(domain)
         success = trajectory.get("success")
-        gold = gold_answers(trajectory) if domain not in ("swe", "tau") or success is None else []
+        gold = gold_answers(trajectory) if scoring.gold_decides or success is None else []
         if gold:
             task = Task("", str(trajectory.get("question") or ""), answers=tuple(gold))
             said = plain_text(trajectory.get("final_answer"))
-            check = math_reward_string_equal if domain == "math" else lambda a, t: qa_em(a, t) or sub_em(a, t)
-            return bool(check(said, task))
+            return bool(scoring.same(said, task))
         return None if success is None else bool(success)
 
     def _calculate_efficiency_reward(self, trajectory: Mapping[str, Any], domain: str) -> float:
@@ -113,7 +112,7 @@ def in_form(trajectory: Mapping[str, Any]) -> Mapping[str, Any]:
     talk = given.keys() & {"messages", "conversations"}
     missing: dict[str, Any] = {} if talk or given.keys() & set(QUESTION) else {"question": ""}
     missing |= {} if talk or given.keys() & set(ACTIONS) else {"actions": []}
-    return unify({**missing, **given}, "mhqa")
+    return unify({**missing, **given}, FALLBACK)
 
 
 @lru_cache(maxsize=4)

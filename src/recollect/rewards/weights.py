@@ -14,7 +14,7 @@ from recollect.types import BadInput
 
 PARTS = ("completion", "efficiency", "quality", "reasoning")
 DEFAULT = Path(__file__).with_name("weights.yaml")
-FALLBACK = "mhqa"
+FALLBACK = "mhqa"  # as which a name is read that stands nowhere
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Agent:
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
     # chat template: chatml, qwen2.5, qwen3, llama3 or plain; default: the tokenizer's own
     template: str | None = choice(of=TEMPLATES, default=None, hint="without it the tokenizer's own is used")
-    tools: list[str] = field(default_factory=list)  # tools by name; mhqa, video, math, swe and tau have their own
+    tools: list[str] = field(default_factory=list)  # tools by name; the agent of a domain, such as mhqa, has its own
     # hermes, llama, react, code, search_r1, line, compact, or module:function
     tool_parser: str | None = choice(of=TOOL_PARSERS, default=None, own=True)
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it

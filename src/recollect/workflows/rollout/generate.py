@@ -148,7 +148,7 @@ class RolloutRequest:
     n: int = 1
     temperature: float = 1.0
     seed: int = 0
-    user: str | None = None  # who plays the user of tau; None: the task's script
+    user: str | None = None  # who plays the user of a domain that has one; None: the task's script
     shown: Path | None = None  # the file to name when all is done, if it is not the one that is written
 
 
@@ -166,6 +166,7 @@ def plan_of(cfg: Config, request: RolloutRequest, tasks: Sequence[Task], samplin
 def run(request: RolloutRequest, settings: Sequence[str], console: Console) -> int:
     """Attempt everything; returns how many attempts have to be tried again."""
     check_domain(request.asked.domain)
+    _check_user(request.user, request.asked.domain)
     if request.n < 1 or request.temperature < 0:
         raise BadInput(f"-n {request.n} must be positive and --temperature {request.temperature} not negative")
     count = request.n * max(1, request.asked.made_up)
@@ -176,6 +177,13 @@ def run(request: RolloutRequest, settings: Sequence[str], console: Console) -> i
     with lock_file(out, f"--out {request.out}"):
         refuse_finished(out)
         return _run(request, settings, console)
+
+
+def _check_user(user: str | None, domain: str) -> None:
+    """Refuse somebody who plays the user of a domain that has none."""
+    if user is not None and "user" not in DOMAINS[domain].roles:
+        those = " or ".join(name for name, spec in DOMAINS.items() if "user" in spec.roles)
+        raise BadInput(f"--user {user} plays the user of {those}; --domain {domain} has none")
 
 
 def _run(request: RolloutRequest, settings: Sequence[str], console: Console) -> int:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from recollect.config import Config
 from recollect.data.task_rows import load_tasks
-from recollect.files.reading import MOST_TEXT, parse_json, read_text
 from recollect.registries import DOMAINS, FAMILIES
 from recollect.types import BadInput, Task
-
-CORPUS = 1 << 20  # bytes of a document that is searched through an index and not held in the task
 
 
 @dataclass(frozen=True)
@@ -62,46 +58,23 @@ def _single(asked: RolloutTasks, cfg: Config) -> Task:
     assert asked.question is not None
     if not asked.question.strip():
         raise BadInput("the question is empty")
-    context, fields = _context(asked, cfg)
-    if asked.domain == "video" and context is None:
-        raise BadInput("video needs its captions: --context FILE (.txt, .json, .srt or .vtt), also --video_ctx FILE")
+    domain = DOMAINS[asked.domain]
+    if asked.context is None and domain.context_needed:
+        raise BadInput(domain.context_needed)
     answers = (asked.answer,) if asked.answer is not None else ()
-    task = Task("question", asked.question, context, answers, asked.domain, fields)
-    provision = DOMAINS[asked.domain].provision
-    return provision.fill(task) if provision and DOMAINS[asked.domain].missing(task, cfg) else task
+    task = Task("question", asked.question, None, answers, asked.domain)
+    if asked.context is not None:
+        path = asked.context.expanduser()
+        if not path.exists():
+            raise BadInput(f"--context {path}: there is no such file or folder")
+        task = domain.context(task, path, cfg)
+    return domain.provision.fill(task) if domain.provision and domain.missing(task, cfg) else task
 
 
 def answered_from(asked: RolloutTasks, cfg: Config) -> str:
     """What a question is answered from, in words; empty for one that needs nothing but itself."""
     if asked.context is not None:
         return str(asked.context)
-    searched = cfg.search.corpus or cfg.search.endpoint if asked.domain == "mhqa" else None
-    provision = DOMAINS[asked.domain].provision
-    return searched or (f"{provision.words} (--context gives others)" if provision else "")
-
-
-def _context(asked: RolloutTasks, cfg: Config) -> tuple[str | None, dict[str, Any]]:
-    """(the document, further fields of the task) that --context stands for in this domain."""
-    path = asked.context.expanduser() if asked.context is not None else None
-    if path is None:
-        return None, {}
-    if not path.exists():
-        raise BadInput(f"--context {path}: there is no such file or folder")
-    if asked.domain == "swe":
-        if not path.is_dir():
-            raise BadInput(f"--context {path}: swe works in a copy of a folder")
-        return None, {"repo": str(path)}
-    if asked.domain == "mhqa" and (path.is_dir() or path.stat().st_size > CORPUS):
-        cfg.search.corpus = str(path)
-        return None, {}
-    if path.is_dir():
-        raise BadInput(f"--context {path} is a folder; {asked.domain} reads one file")
-    text = read_text(path, MOST_TEXT, "context", "replace")
-    if asked.domain != "tau":
-        return text, {}
-    fields = parse_json(text, f"--context {path}")
-    if not isinstance(fields, dict) or not isinstance(fields.get("database"), dict):
-        raise BadInput(
-            f"--context {path}: an object with `database`, and with `policy`, `goal` and `user` if it has them"
-        )
-    return None, fields
+    domain = DOMAINS[asked.domain]
+    searched = cfg.search.corpus or cfg.search.endpoint if domain.searches else None
+    return searched or (f"{domain.provision.words} (--context gives others)" if domain.provision else "")
