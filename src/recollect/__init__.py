@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from recollect.library.loaded_policy import LoadedPolicy, load
     from recollect.library.run_view import Run
     from recollect.library.train_from_python import Report, Result, sft, stages, train
-    from recollect.registries import agent
+    from recollect.registries import agent, estimator, tracker
     from recollect.rewards.decorator import reward
     from recollect.tools.tool_definition import tool
     from recollect.types import BadInput, Message, Score, Task, Trajectory
@@ -25,7 +25,7 @@ _HOMES = {
     **dict.fromkeys(("Conversation", "Session"), "recollect.agents.session"),
     "evaluate": "recollect.library.evaluate_policy",
     "Run": "recollect.library.run_view",
-    "agent": "recollect.registries",
+    **dict.fromkeys(("agent", "estimator", "tracker"), "recollect.registries"),
     "reward": "recollect.rewards.decorator",
     "tool": "recollect.tools.tool_definition",
     **dict.fromkeys(("BadInput", "Message", "Score", "Task", "Trajectory"), "recollect.types"),
@@ -43,12 +43,14 @@ __all__ = [
     "Task",
     "Trajectory",
     "agent",
+    "estimator",
     "evaluate",
     "load",
     "reward",
     "sft",
     "stages",
     "tool",
+    "tracker",
     "train",
 ]
 

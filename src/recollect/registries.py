@@ -1,7 +1,8 @@
 """What settings can name: agents, estimators, losses, trackers, tools, domains, rewards.
 
 A registry knows the module that fills it, and imports it when somebody first looks. So a folder that stands low can
-check a name, or read a spec, without importing what stands above it. Nowhere else is a folder named by a string.
+check a name, or read a spec, without importing what stands above it. Nowhere else does a string cross the order of
+the folders.
 """
 
 from __future__ import annotations

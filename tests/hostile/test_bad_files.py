@@ -445,7 +445,7 @@ def test_a_plugin_that_fails(code: str, words: str, tmp_path: Path, capsys: pyte
 )
 def test_more_attempts_than_any_memory_takes(setting: str) -> None:
     more = ["evaluation.lengths=[1]"] if "evaluation" in setting else []
-    assert "no memory takes more than 1,000,000" in refused(lambda: compose("needle", [setting, *more]))
+    assert "the limit is 1,000,000" in refused(lambda: compose("needle", [setting, *more]))
     assert amounts.too_many("x", amounts.MOST) == ""
 
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 import recollect
 from recollect.engine import Loop
 from recollect.library import event_loops, given
+from recollect.training.interrupt import Interrupted
 from tests.commands import run
 
 SMALL: dict[str, Any] = {
@@ -69,7 +70,7 @@ def test_a_run_goes_on_where_it_was_and_a_finished_one_is_reported(tmp_path: Pat
         if len(steps) == 1:
             os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C
 
-    with pytest.raises(Exception, match=""):
+    with pytest.raises(Interrupted):
         train(tmp_path / "cut", small_model, on_step=stop)
     again = train(tmp_path / "cut", small_model, on_step=stop)
     assert steps == [1, 2]

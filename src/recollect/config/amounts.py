@@ -27,4 +27,4 @@ def problems(cfg: Config) -> Iterator[str]:
 
 def too_many(what: str, count: int) -> str:
     """The message about too many attempts; empty for a number within the bound."""
-    return f"{what} is {count:,} at once, and no memory takes more than {MOST:,}" if count > MOST else ""
+    return f"{what} is {count:,} at once; the limit is {MOST:,}" if count > MOST else ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from recollect.config import Config, amounts, roles
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
-from recollect.config.reward_terms import parse
+from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
 from recollect.registries import AGENTS, ESTIMATORS, REWARDS, TOOLS
 from recollect.types import BadInput
@@ -42,7 +42,7 @@ def _agent(cfg: Config) -> Problems:
 def _agent_name(cfg: Config) -> Problems:
     """The agent must exist, or be a function; other systems' names are known too."""
     if cfg.agent.agent_type == "gui":
-        yield f"agent.agent_type=gui works on a screen, which recollect has none of; known: {', '.join(AGENTS)}"
+        yield f"agent.agent_type=gui works on a screen, and recollect has no agent for one; known: {', '.join(AGENTS)}"
     name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
     if name in AGENTS or ":" in name:
         return
@@ -77,7 +77,7 @@ def _agent_tools(cfg: Config) -> Problems:
 
 def _judge(cfg: Config) -> Problems:
     named = [term.name for term in parse(cfg.agent.reward_name)]
-    if "memory_qa" in named:
+    if EVERY_QUESTION in named:
         named += [score.partition("@")[0] for score in cfg.memory.scores]
     if "judge" in named and not cfg.judge.url:
         yield "the reward judge needs judge.url, the address of an OpenAI-compatible endpoint"
@@ -101,8 +101,6 @@ def _tool_memory(cfg: Config) -> Problems:
 def _data(cfg: Config) -> Problems:
     data = cfg.data
     yield from _positive_by_any_name(LENGTH, data.max_response_length)
-    if data.train_max_samples == 0:
-        yield "data.train_max_samples=0 leaves nothing to train on; -1 takes all"
     if data.offline_files and ESTIMATORS.knows(estimator := cfg.algorithm.adv_estimator, "needs_greedy"):
         yield f"algorithm.adv_estimator={estimator} samples greedy baselines; data.offline_files has none: take another"
     if data.min_reward is not None and not (data.train_files or data.offline_files):
@@ -112,15 +110,13 @@ def _data(cfg: Config) -> Problems:
 
 
 def _made_up(cfg: Config) -> Problems:
-    ledger, needle = cfg.data.ledger, cfg.data.needle
+    needle = cfg.data.needle
     if needle.facts_per_chunk < needle.hops:
         yield f"data.needle.facts_per_chunk={needle.facts_per_chunk} must be at least {needle.hops}"
     kind, files = cfg.agent.agent_type, cfg.data.train_files or cfg.data.val_files
     if cfg.data.made_up == "ledger" and not files and (spec := AGENTS.of(kind)) and not spec.many_questions:
         able = ", ".join(AGENTS.those("many_questions"))
         yield f"data.made_up=ledger has several questions, and the agent {kind} answers one; use {able}"
-    if ledger.accounts < 2:
-        yield f"data.ledger.accounts={ledger.accounts}: a book has at least 2"
 
 
 def _model(cfg: Config) -> Problems:

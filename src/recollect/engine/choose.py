@@ -25,8 +25,8 @@ def choose_backend(
 ) -> Backend:
     """The backend of a model: CUDA graphs if they are wanted, compiled kernels on a CPU, or the plain one.
 
-    ``own`` says that nobody else runs this model, so it may be made over for speed. ``row_bytes`` limits the memory of
-    rows on a GPU.
+    ``own`` says that nobody else runs this model, so its modules may be replaced for speed. ``row_bytes`` limits the
+    memory of rows on a GPU.
     """
     attention_shape(model)  # refuses what no backend can compute
     device = next(model.parameters()).device
@@ -41,7 +41,7 @@ def choose_backend(
 
 
 def choose_sampler(device: torch.device) -> TokenSampler:
-    """What samples from logits on a device, for whoever has no backend."""
+    """What samples from logits on a device, for engines without a backend."""
     return native_sample if device.type == "cpu" else sample
 
 

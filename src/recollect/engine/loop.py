@@ -58,7 +58,7 @@ class Loop(ABC):
     @property
     @abstractmethod
     def waiting(self) -> list[EngineRequest]:
-        """EngineRequests that have no row yet."""
+        """Requests that have no row yet."""
 
     @abstractmethod
     def step(self) -> None:

@@ -20,7 +20,7 @@ from recollect.types import BadInput
 def make_engine(
     model: Any, decode: Callable[..., str], cfg: Rollout, own: bool, threads: int = 0
 ) -> Engine | LibraryEngine:
-    """The engine of a model. ``own`` says that nobody else runs this model, so it may be made over for speed.
+    """The engine of a model. ``own`` says that nobody else runs this model, so its modules may be replaced for speed.
 
     ``threads`` is how many CPU threads it generates with; 0 leaves them as they are.
     """

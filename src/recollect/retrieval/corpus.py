@@ -29,7 +29,7 @@ class Passage:
     text: str
 
 
-FAMILIES = "made_up"  # the corpus of the made-up task family `facts`, which needs no file
+MADE_UP_CORPUS = "made_up"  # the corpus of the made-up task family `facts`, which needs no file
 
 
 def files_of(corpus: str) -> list[Path]:
@@ -48,7 +48,7 @@ def files_of(corpus: str) -> list[Path]:
 def fingerprint(corpus: str) -> str:
     """A name for the state of a corpus: its files with their sizes and times of change."""
     digest = hashlib.blake2b(digest_size=10)
-    if corpus == FAMILIES:
+    if corpus == MADE_UP_CORPUS:
         digest.update("\n".join(facts.passages()).encode())
         return digest.hexdigest()
     for path in files_of(corpus):
@@ -59,7 +59,7 @@ def fingerprint(corpus: str) -> str:
 
 def passages(corpus: str) -> Iterator[Passage]:
     """All passages, in order of files and rows."""
-    if corpus == FAMILIES:
+    if corpus == MADE_UP_CORPUS:
         yield from (Passage("", text) for text in facts.passages())
         return
     for path in files_of(corpus):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from recollect.config import Config
-from recollect.config.reward_terms import KEY, parse
+from recollect.config.reward_terms import EVERY_QUESTION, KEY, parse
 from recollect.data.questions import questions_of
 from recollect.rewards.arguments import check_names
 from recollect.rewards.convention import described
@@ -31,7 +31,7 @@ def check_reward(cfg: Config, tasks: Sequence[Task], say: Callable[[str], None])
 
 def _scores(cfg: Config) -> list[str]:
     """The rewards that score single answers inside memory_qa, if that is used."""
-    used = "memory_qa" in [term.name for term in parse(cfg.agent.reward_name)]
+    used = EVERY_QUESTION in [term.name for term in parse(cfg.agent.reward_name)]
     return list(dict.fromkeys(name.partition("@")[0] for name in cfg.memory.scores)) if used else []
 
 

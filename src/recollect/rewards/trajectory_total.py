@@ -22,7 +22,7 @@ FAILED_SHARE = 0.15  # of quality and reasoning that counts without completion
 LIMIT = 0.29  # of a total without completion
 GOLD = ("gold", "gold_answer", "golden_answers", "answers", "ground_truth", "expected_answer", "reference_answer")
 ACTION = frozenset(("tool", "input", "output"))
-THINKING = ("reason", "finalize")  # not counted by efficiency
+UNCOUNTED = ("reason", "finalize")  # not counted by efficiency
 
 
 class RewardCalculator:
@@ -87,7 +87,7 @@ class RewardCalculator:
 
     def _calculate_efficiency_reward(self, trajectory: Mapping[str, Any], domain: str) -> float:
         """By the number of actions that are not thinking: none 0, up to three 1, then 0.2 less for each."""
-        n = sum(a["tool"] not in THINKING for a in trajectory["actions"])
+        n = sum(a["tool"] not in UNCOUNTED for a in trajectory["actions"])
         return 0.0 if n == 0 else min(1.0, max(0, 8 - n) / 5)
 
     def _calculate_quality_reward(self, trajectory: Mapping[str, Any], domain: str) -> float:

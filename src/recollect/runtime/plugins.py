@@ -36,7 +36,9 @@ def find(name: str, registry: Mapping[str, Callable[..., Any]], key: str) -> Cal
     place, _, attribute = name.rpartition(":")
     if place == GIVEN:
         if attribute not in _given:
-            raise BadInput(f"{key}={name} was given from Python, and this process has it not; go on from there")
+            raise BadInput(
+                f"{key}={name} was defined in another Python process; resume the run from a program that defines it"
+            )
         return _given[attribute]
     module = _from_file(Path(place).expanduser(), key) if place.endswith(".py") else _from_module(place, key)
     function = getattr(module, attribute, None)

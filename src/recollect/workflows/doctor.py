@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from recollect.config import Sandbox
+from recollect.registries import TRACKERS
 from recollect.types import BadInput
 
 Verdict = Literal["ok", "missing", "broken"]
@@ -25,8 +26,11 @@ EXTRAS = {  # extra → the module that it brings, and what needs it
     "serve": ("starlette", "recollect serve"),
     "mcp": ("mcp", "tools of MCP servers"),
     "dense": ("sentence_transformers", "search by meaning"),
-    "tensorboard": ("tensorboard", "trainer.logger=[tensorboard]"),
-    "wandb": ("wandb", "trainer.logger=[wandb]"),
+    **{
+        spec.extra: (spec.packages[0], f"trainer.logger=[{name}]")
+        for name, spec in TRACKERS.items()
+        if spec.extra and spec.packages
+    },
 }
 
 

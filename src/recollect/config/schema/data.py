@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.schema.bounds import choice, filled, from_minus_one, must, not_negative, positive, share
+from recollect.config.schema.bounds import choice, filled, from_minus_one, limited, must, not_negative, positive, share
 from recollect.registries import FAMILIES
 
 
@@ -32,11 +32,17 @@ class Ledger:
 
     sessions: int = positive(4)  # dated sessions of a training task
     entries: int = positive(1)  # entries of a session after the first, which opens all accounts
-    accounts: int = positive(3)  # most accounts of a book; it has at least 2
+    accounts: int = must(3, lambda n: n >= 2, ": a book has at least 2")  # most accounts of a book
     questions: int = positive(4)  # questions about it
     # share of questions about several accounts: who holds more, what is the sum, how many are there
     hard: float = share(0.3)
     early: float = share(0.25)  # share of questions that are asked after an earlier session
+
+
+def _samples_rule(key: str, value: int) -> str:
+    if value == 0:
+        return f"{key}=0 leaves nothing to train on; -1 takes all"
+    return "" if value >= -1 else f"{key}={value} must be -1 or more"
 
 
 @dataclass
@@ -50,7 +56,7 @@ class Data:
     made_up: str = choice(of=FAMILIES, default="needle")  # the made-up tasks that a run without train_files takes
     train_batch_size: int = positive(16)  # tasks per step
     # training tasks, drawn by data.seed (data.shuffle=False: the first ones); -1: all
-    train_max_samples: int = from_minus_one(-1)
+    train_max_samples: int = limited(-1, _samples_rule)
     val_batch_size: int | None = positive(None)  # validation tasks attempted side by side; default: all of them
     # validation tasks; -1: all of the files, or evaluation.tasks made-up ones (else 256)
     val_max_samples: int = from_minus_one(-1)

@@ -1,4 +1,4 @@
-"""What the trainer asks of those who learn, wherever they compute.
+"""The learner interface: what the trainer calls, wherever the learner computes.
 
 Batches go in, arrays over their trained tokens and plain numbers come out. Models, optimizers, devices, micro-batches
 and memory are a learner's own business: it may be this process or many ranks. Weights leave it in two ways: into a
@@ -53,7 +53,7 @@ class ReferencePolicy(Protocol):
         """Take the weights of a checkpoint."""
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Have somebody told of every micro-batch; None: nobody any more."""
+        """Call ``watcher`` after every micro-batch; None removes it."""
 
 
 class Learner(ReferencePolicy, Protocol):
@@ -135,7 +135,7 @@ class ValueLearner(Protocol):
         """All mini-batches and epochs of one step; ``head_only`` leaves a body that the policy shares as it is."""
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Have somebody told of every micro-batch; None: nobody any more."""
+        """Call ``watcher`` after every micro-batch; None removes it."""
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer into a folder."""

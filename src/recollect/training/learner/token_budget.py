@@ -1,4 +1,4 @@
-"""How many tokens fit into a micro-batch: found out where it must be, by halving after the GPU ran out of memory."""
+"""The token budget of a micro-batch, halved after the GPU ran out of memory."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from recollect.models.load import context_window, load_config, load_tokenizer, m
 from recollect.models.tiny import SCRATCH
 from recollect.policies.endpoint import Endpoint
 from recollect.registries import AGENTS, TOOLS
-from recollect.retrieval.corpus import FAMILIES, files_of
+from recollect.retrieval.corpus import MADE_UP_CORPUS, files_of
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import RunDirectory
@@ -120,7 +120,7 @@ def _searched(cfg: Config) -> None:
     address, corpus = cfg.search.endpoint, cfg.search.corpus
     if not {"search", "google_search"} & set(cfg.agent.tools):
         return
-    if corpus and corpus != FAMILIES:
+    if corpus and corpus != MADE_UP_CORPUS:
         files_of(corpus)
     if not address:
         return

@@ -1,4 +1,4 @@
-"""From the keys of a file to settings of recollect; what cannot be had is refused with its reason."""
+"""From the keys of a file to settings of recollect; unsupported values are refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value of a file may be. Each function returns the value, or raises ValueError with what it has to be."""
+"""What a value of a file may be. Each function returns the value, or raises ValueError that says what is allowed."""
 
 from __future__ import annotations
 
