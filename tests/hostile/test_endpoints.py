@@ -64,7 +64,7 @@ def serving(answer: Answer) -> Iterator[str]:
 
 def send(handler: Any, status: int, data: bytes, **headers: str) -> None:
     handler.send_response(status)
-    for name, value in {"Content_Length": str(len(data)), **headers}.items():
+    for name, value in {"Content_Length": str(len(data)), "Connection": "close", **headers}.items():
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
     handler.wfile.write(data)
