@@ -127,9 +127,12 @@ class AgentSpec:
     question_alone: bool = False  # it never reads a document, and the user is told so
     many_questions: bool = False  # it answers all questions of a task, each in turn
     asks_first: bool = False  # its first prompt is the question, so data.max_prompt_length is its limit
+    limits_context: bool = False  # it keeps its prompts below agent.max_context_length
     uses_tools: bool = False  # it takes agent.tools
     needs_tools: bool = False  # it cannot work without any
     calls: tuple[str, ...] = ()  # tools by name, of which its syntax needs one
+    native_calls: bool = False  # it calls tools in the syntax of the model's chat template
+    limits_calls: bool = False  # memory.max_calls, max_length and truncate_side limit its tool calls and their results
     by_source: bool = False  # its tools are those of the domain that the task's source names
     runs_programs: bool = False  # it runs what the model writes, in the sandbox
     baseline: bool = False  # `recollect eval --baseline` takes it

@@ -54,3 +54,13 @@ def test_every_agent_has_a_row() -> None:
     table = (PAGE.parent / "agents.md").read_text().partition("\n## ")[0]
     named = {name for line in table.splitlines() if line.startswith("|") for name in line.split("|")[1].split("`")}
     assert set(AGENTS) - named == set()
+
+
+def test_every_fact_about_an_agent_has_a_row() -> None:
+    from dataclasses import fields
+
+    from recollect.registries import AgentSpec
+
+    table = (PAGE.parent / "agents.md").read_text().partition("| fact |")[2].partition("\n## ")[0]
+    named = {name for line in table.splitlines() if line.startswith("|") for name in line.split("|")[1].split("`")}
+    assert {field.name for field in fields(AgentSpec)} - {"name", "loop"} - named == set()

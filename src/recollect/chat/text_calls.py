@@ -12,6 +12,8 @@ from typing import Any
 from recollect.chat.schemas import Schema, function, loads, named, only_parameter, parameters, required
 from recollect.types import ToolCall
 
+SEARCH_TOOLS = ("search", "google_search")  # what <search> tags call, the first that there is
+PYTHON_TOOLS = ("python_executor", "code_interpreter")  # what a block of python calls
 _LABEL = re.compile(
     r"^[ \t*]*(Thought|Action Input|Action|Input|Observation|Final Answer)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE
 )
@@ -57,7 +59,7 @@ def react_answer(text: str) -> str | None:
 
 def code(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """The one fenced python block, as a call of the python tool."""
-    tool = named(schemas, "python_executor", "code_interpreter")
+    tool = named(schemas, *PYTHON_TOOLS)
     blocks, opened = python_blocks(text), len(_FENCE_OPEN.findall(text))
     if not opened:
         return []
@@ -75,7 +77,7 @@ def python_blocks(text: str) -> list[str]:
 
 def search_r1(text: str, schemas: Sequence[Schema] = ()) -> list[ToolCall]:
     """Every ``<search>query</search>``."""
-    tool = named(schemas, "search", "google_search")
+    tool = named(schemas, *SEARCH_TOOLS)
     calls = []
     for part in re.findall(r"<search>(.*?)(</search>|$)|(</search>)", text, re.DOTALL):
         query, closed, alone = part[0].strip(), part[1], part[2]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from recollect.chat.text_calls import SEARCH_TOOLS
 from recollect.config import Config
 from recollect.domains.built_in_world import with_passages
 from recollect.domains.domain import SYNTAX, Domain, Provision, decompose, finalize, reason
@@ -140,7 +141,7 @@ def searched(task: Task, path: Path, cfg: Config) -> Task:
 
 def signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
     """Several look-ups."""
-    return [saturated(reading.used("search", "google_search", "load_context"), 2)]
+    return [saturated(reading.used(*SEARCH_TOOLS, "load_context"), 2)]
 
 
 MHQA = Domain(
@@ -150,5 +151,5 @@ MHQA = Domain(
     provision=OWN,
     context=searched,
     searches=True,
-    scoring=DomainScoring(frozenset({"search", "google_search", "decompose", "load_context"}), signs),
+    scoring=DomainScoring(frozenset({*SEARCH_TOOLS, "decompose", "load_context"}), signs),
 )

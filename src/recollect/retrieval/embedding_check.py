@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
+from recollect.chat.text_calls import SEARCH_TOOLS
 from recollect.config import Config
 from recollect.registries import AGENTS
 from recollect.retrieval.dense import Embedder, find_embedder
 from recollect.retrieval.embedding_service import Service, ServiceError
 from recollect.types import BadInput
-
-SEARCHING = ("search", "google_search")  # tools that look in search.corpus
 
 
 def embedding_setting(cfg: Config) -> str:
@@ -18,7 +17,7 @@ def embedding_setting(cfg: Config) -> str:
     spec, search = AGENTS.of(cfg.agent.agent_type), cfg.search
     if spec and spec.embeds and (key := spec.embeds(cfg)):
         return key
-    if set(SEARCHING) & set(cfg.agent.tools) and search.corpus and search.method != "bm25":
+    if set(SEARCH_TOOLS) & set(cfg.agent.tools) and search.corpus and search.method != "bm25":
         return f"search.method={search.method}"
     return ""
 

@@ -113,6 +113,17 @@ def test_refusals(text: str, reason: str) -> None:
         compose("needle", text.split())
 
 
+@pytest.mark.parametrize("agent", ["mhqa", "domain", "hf", "concat"])
+def test_the_window_is_for_every_agent_that_reads_it(agent: str) -> None:
+    words = [f"agent.agent_type={agent}", f"{ROLLOUT}.max_model_len=9000"]
+    assert compose("needle", words).agent.max_context_length == 9000
+
+
+def test_the_window_is_not_for_agents_that_do_not_read_it() -> None:
+    with pytest.raises(BadInput, match=r"is read by .*hf.*; the agent chat has no such setting"):
+        compose("needle", ["agent.agent_type=chat", f"{ROLLOUT}.max_model_len=9000"])
+
+
 @pytest.mark.parametrize(
     "text",
     [

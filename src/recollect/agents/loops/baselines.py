@@ -21,7 +21,7 @@ from recollect.types import Message, Task
 LONG = 16  # characters of a token at most, on average: what is further inside is not looked at
 
 
-@agent(roles=("qa",), reads_document=True, many_questions=True, baseline=True)
+@agent(roles=("qa",), reads_document=True, many_questions=True, limits_context=True, baseline=True)
 async def concat(task: Task, session: Session, cfg: Config) -> str:
     """The document, cut in the centre to what the window takes, and the question."""
     chunks = given_chunks(task.context)
@@ -42,7 +42,7 @@ def _embeds(cfg: Config) -> str:
     return f"rag.method={cfg.rag.method}" if cfg.rag.method != "bm25" else ""
 
 
-@agent(roles=("qa",), reads_document=True, many_questions=True, baseline=True, embeds=_embeds)
+@agent(roles=("qa",), reads_document=True, many_questions=True, limits_context=True, baseline=True, embeds=_embeds)
 async def rag(task: Task, session: Session, cfg: Config) -> str:
     """The chunks that a search finds for a question, in their order in the document, and the question."""
     limits = cfg.rag

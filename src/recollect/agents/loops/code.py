@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
+from recollect.chat.text_calls import PYTHON_TOOLS
 from recollect.config import Config
 from recollect.registries import agent
 from recollect.types import Task
@@ -18,9 +19,10 @@ reply with it and without a program."""
 
 @agent(
     asks_first=True,
+    limits_context=True,
     uses_tools=True,
     needs_tools=True,
-    calls=("python_executor", "code_interpreter"),
+    calls=PYTHON_TOOLS,
     runs_programs=True,
 )
 async def code(task: Task, session: Session, cfg: Config) -> str:

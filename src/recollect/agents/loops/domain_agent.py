@@ -40,14 +40,14 @@ async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str
 
 
 LOOPS = {
-    domain.name: agent(roles=domain.roles, asks_first=True, uses_tools=True, runs_programs=domain.runs_programs)(
-        loop_of(domain)
-    )
+    domain.name: agent(
+        roles=domain.roles, asks_first=True, limits_context=True, uses_tools=True, runs_programs=domain.runs_programs
+    )(loop_of(domain))
     for domain in DOMAINS.values()
 }
 
 
-@agent(asks_first=True, uses_tools=True, by_source=True)
+@agent(asks_first=True, limits_context=True, uses_tools=True, by_source=True)
 async def domain(task: Task, session: Session, cfg: Config) -> str:
     """The agent of the domain that the task's source names: tasks of several domains in one run."""
     return await LOOPS[task.source](task, session, cfg)

@@ -10,7 +10,7 @@ from recollect.registries import agent
 from recollect.types import Task
 
 
-@agent(asks_first=True, uses_tools=True)
+@agent(asks_first=True, limits_context=True, uses_tools=True, native_calls=True)
 async def hf(task: Task, session: Session, cfg: Config) -> str:
     """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
     bound = session.binding("agent")

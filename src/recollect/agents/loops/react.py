@@ -22,7 +22,7 @@ Thought: why you are done
 Final Answer: the answer"""
 
 
-@agent(asks_first=True, uses_tools=True, needs_tools=True)
+@agent(asks_first=True, limits_context=True, uses_tools=True, needs_tools=True)
 async def react(task: Task, session: Session, cfg: Config) -> str:
     """Thought, action, observation, until there is a final answer or a turn without an action."""
     parse = parser_for(cfg, "react")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recollect.agents.session import Session
 from recollect.agents.tool_loop import opened, parser_for
-from recollect.chat.text_calls import search_r1_answer
+from recollect.chat.text_calls import SEARCH_TOOLS, search_r1_answer
 from recollect.config import Config
 from recollect.registries import agent
 from recollect.types import Task
@@ -14,7 +14,7 @@ knowledge, write <search> a query </search> and you are given what was found bet
 Search as often as you need. When you know the answer, write it between <answer> and </answer> and nothing else."""
 
 
-@agent(asks_first=True, uses_tools=True, needs_tools=True, calls=("search", "google_search"))
+@agent(asks_first=True, limits_context=True, uses_tools=True, needs_tools=True, calls=SEARCH_TOOLS)
 async def search_r1(task: Task, session: Session, cfg: Config) -> str:
     """Search and reason in one growing turn, until it holds an answer or ends without a search."""
     parse = parser_for(cfg, "search_r1")

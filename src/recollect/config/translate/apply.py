@@ -9,6 +9,7 @@ from typing import Any
 from recollect.config.translate.key_answer import Alias, Given, Refused
 from recollect.config.translate.known_keys import answer_of
 from recollect.config.translate.trees import is_default
+from recollect.registries import AGENTS
 from recollect.types import BadInput
 
 
@@ -36,12 +37,12 @@ def translate(given: Given) -> Translated:
         if answer is None:
             _put(made, {key: value}, said)
         elif isinstance(answer, Alias):
-            if answer.agents and is_default(key, value) and _another_agent(answer, given):
+            if answer.fact and is_default(key, value) and _another_agent(answer, given):
                 made.usual.append(said)
                 continue
             _put(made, _renamed(key, value, answer, given), said, answer.least)
-            if answer.agents and not is_default(key, value):
-                made.only_for.append((said, answer.agents))
+            if answer.fact and not is_default(key, value):
+                made.only_for.append((said, tuple(AGENTS.those(answer.fact))))
         elif not isinstance(answer, Refused):
             made.notes.append(f"{said}: {answer.why}")
         elif _asks_for_nothing(key, value, answer, given):
@@ -74,7 +75,7 @@ def _renamed(key: str, value: Any, answer: Alias, given: Given) -> Mapping[str, 
 def _another_agent(answer: Alias, given: Given) -> bool:
     """Whether the settings themselves name an agent that does not read the key."""
     named = given.get("agent.agent_type")
-    return named is not None and named not in answer.agents
+    return named is not None and named not in AGENTS.those(answer.fact)
 
 
 def _put(made: Translated, new: Mapping[str, Any], said: str, least: bool = False) -> None:

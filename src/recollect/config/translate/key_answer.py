@@ -17,7 +17,7 @@ class Alias:
     why: str = ""  # what else there is to say about it
     words: Mapping[Any, Any] = field(default_factory=dict)  # their value → ours; None: it says nothing
     expand: Callable[[Any, Given], Mapping[str, Any]] | None = None  # where one value sets several keys, or none
-    agents: tuple[str, ...] = ()  # the agents that read it; with another one a value is refused
+    fact: str = ""  # the fact of `AgentSpec` about agents that read it; with another agent a value is refused
     least: bool = False  # of several such keys the smallest value counts
 
 

@@ -14,7 +14,6 @@ R = "actor_rollout_ref.rollout"
 ENGINE = "the engine of this process samples; it has settings of its own"
 SPEED = "it is about a server's speed or memory; what is sampled is the same"
 TRANSPORT = "weights do not travel: learner and engine are in one process"
-LIMITS = ("tool_memory",)  # agents that read the limits of a turn's tool calls
 PROXY = "recurrent.async_utils.ChatCompletionProxy"  # MemAgent's, which only passes requests on
 
 
@@ -32,9 +31,7 @@ ANSWERS: Mapping[str, Answer] = {
     f"{R}.chat_scheduler": Refused("agents are functions: agent.agent_type=FILE.py:FUNCTION", fine=(PROXY,)),
     f"{R}.prompt_length": Alias("data.max_prompt_length"),
     f"{R}.max_tokens": Alias("agent.max_tokens_per_turn"),
-    f"{R}.max_model_len": Alias(
-        "agent.max_context_length", agents=("hf", "react", "code", "search_r1", "tool_memory", "concat", "rag")
-    ),
+    f"{R}.max_model_len": Alias("agent.max_context_length", fact="limits_context"),
     f"{R}.chat_template": Refused("choose a template with agent.template"),
     f"{R}.ignore_eos": Refused("a turn ends where the model ends it"),
     f"{R}.do_sample": Refused("training needs samples; validation is greedy unless val_kwargs.do_sample"),
@@ -78,9 +75,9 @@ ANSWERS: Mapping[str, Answer] = {
     f"{R}.multi_turn.max_user_turns": Alias(
         "agent.max_turns", "one more than it", expand=lambda value, given: _no_limit(value, 1), least=True
     ),
-    f"{R}.multi_turn.max_parallel_calls": Alias("memory.max_calls", agents=LIMITS),
-    f"{R}.multi_turn.max_tool_response_length": Alias("memory.max_length", agents=LIMITS),
-    f"{R}.multi_turn.tool_response_truncate_side": Alias("memory.truncate_side", agents=LIMITS),
+    f"{R}.multi_turn.max_parallel_calls": Alias("memory.max_calls", fact="limits_calls"),
+    f"{R}.multi_turn.max_tool_response_length": Alias("memory.max_length", fact="limits_calls"),
+    f"{R}.multi_turn.tool_response_truncate_side": Alias("memory.truncate_side", fact="limits_calls"),
     f"{R}.multi_turn.tool_config_path": Alias(
         "memory.search",
         "the file's tools: those of the memory agent, search (agent.tools) or a sandbox (code_interpreter)",
@@ -94,7 +91,7 @@ ANSWERS: Mapping[str, Answer] = {
     f"{R}.multi_turn.tokenization_sanity_check_mode": Same(
         "sampled ids are never tokenised again, so there is nothing to check"
     ),
-    f"{R}.multi_turn.format": Alias("agent.tool_parser", words={"llama3_json": "llama"}, agents=("hf", "tool_memory")),
+    f"{R}.multi_turn.format": Alias("agent.tool_parser", words={"llama3_json": "llama"}, fact="native_calls"),
     f"{R}.multi_turn.num_repeat_rollouts": Refused("attempts at a task are rollout.n"),
     f"{R}.agent.num_workers": Same("agents run in one event loop"),
     f"{R}.agent.*": Refused("agents are named with agent.agent_type, or rollout.agent_name_override"),

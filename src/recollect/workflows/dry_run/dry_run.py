@@ -18,6 +18,7 @@ from recollect.agents.find import find_agent
 from recollect.agents.window import check_window
 from recollect.algos.chosen import check_algorithm
 from recollect.chat import TOOL_PARSERS, Renderer
+from recollect.chat.text_calls import SEARCH_TOOLS
 from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
@@ -118,7 +119,7 @@ def _packages(cfg: Config) -> None:
 def _searched(cfg: Config) -> None:
     """Check that what tools search is there: the files of the corpus, and the service."""
     address, corpus = cfg.search.endpoint, cfg.search.corpus
-    if not {"search", "google_search"} & set(cfg.agent.tools):
+    if not set(SEARCH_TOOLS) & set(cfg.agent.tools):
         return
     if corpus and corpus != MADE_UP_CORPUS:
         files_of(corpus)
