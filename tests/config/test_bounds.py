@@ -77,3 +77,21 @@ def test_a_value_that_cannot_work_is_refused(key: str, value: object) -> None:
 
 def test_the_defaults_keep_their_own_rules() -> None:
     assert list(problems(Config())) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("actor_rollout_ref.rollout.n", 0, " must be positive (other names of it: agent.num_chains)"),
+        (
+            "data.max_response_length",
+            -1,
+            " must be positive (other names of it: agent.max_tokens_per_turn, "
+            "actor_rollout_ref.rollout.response_length)",
+        ),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", -1, " must not be negative"),
+        ("critic.ppo_mini_batch_size", -1, " must not be negative"),
+    ],
+)
+def test_counts_of_tasks_and_tokens_have_their_rule_at_the_field(key: str, value: int, said: str) -> None:
+    assert found(key, value) == [f"{key}={value}{said}"]

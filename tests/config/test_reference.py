@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
+
+import pytest
 
 from recollect.chat.templates import TEMPLATES
 from recollect.config.compose import known_keys
 from recollect.config.reference import config_markdown, sections
+from recollect.registries import ESTIMATORS, FAMILIES, LOSSES, TRACKERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 
@@ -37,9 +41,29 @@ def test_every_key_has_a_meaning() -> None:
     assert [key.name for section in sections() for key in section.keys if not key.meaning.strip()] == []
 
 
-def test_the_templates_are_all_named() -> None:
-    meaning = next(key.meaning for section in sections() for key in section.keys if key.name == "agent.template")
-    assert [name for name in TEMPLATES if name not in meaning] == []
+def row_of(key: str) -> str:
+    return next(line for line in config_markdown().splitlines() if line.startswith(f"| `{key}` |"))
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("agent.template", TEMPLATES),
+        ("algorithm.adv_estimator", ESTIMATORS),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", LOSSES),
+        ("data.made_up", FAMILIES),
+        ("trainer.logger", TRACKERS),
+    ],
+)
+def test_names_that_may_be_chosen_come_from_their_registry(key: str, names: Collection[str]) -> None:
+    assert names
+    assert [name for name in names if f"`{name}`" not in row_of(key)] == []
+
+
+def test_a_name_of_a_plugin_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "`mine`" not in row_of("algorithm.adv_estimator")
+    monkeypatch.setitem(ESTIMATORS, "mine", ESTIMATORS["grpo"])
+    assert "`mine`, or `module:function`" in row_of("algorithm.adv_estimator")
 
 
 def test_it_does_not_import_torch() -> None:

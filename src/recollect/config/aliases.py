@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
-from recollect.config import Config
+from recollect.config import Config, Data, Rollout
+from recollect.config.schema.bounds import other_names
 from recollect.config.translate.agent_keys import plain
 from recollect.types import BadInput
 
-SAMPLES = ("agent.num_chains", "actor_rollout_ref.rollout.n")
-LENGTH = ("agent.max_tokens_per_turn", "actor_rollout_ref.rollout.response_length", "data.max_response_length")
+SAMPLES = (*other_names(Rollout, "n"), "actor_rollout_ref.rollout.n")
+LENGTH = (*other_names(Data, "max_response_length"), "data.max_response_length")
 MODEL = ("agent.model_name_or_path", "actor_rollout_ref.model.path")
 GROUPS = (SAMPLES, LENGTH, MODEL)
 FOLLOWERS = {  # a key that takes another's value unless it is given

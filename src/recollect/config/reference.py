@@ -1,6 +1,7 @@
 """The configuration reference, made from the settings: ``python -m recollect.config.reference > docs/config.md``.
 
-A key's meaning is the comment after its field, so there is one place to write it. Nothing here needs torch.
+A key's meaning is the comment after its field, so there is one place to write it; names that may be chosen come from
+the rule at the field. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import Any, get_type_hints
 
 from recollect.config import schema
+from recollect.config.schema.bounds import Choices
 
 HEADER = """# Configuration
 
@@ -39,6 +41,16 @@ class Key:
     type: str
     default: Any
     meaning: str
+    choices: Choices | None = None
+
+    def whole_meaning(self) -> str:
+        """The meaning, and the names that may be chosen."""
+        if self.choices is None:
+            return self.meaning
+        names = ", ".join(f"`{name}`" for name in self.choices.names())
+        own = ", or `module:function`" if self.choices.own else ""
+        many = "Any of" if self.type.startswith("list") else "One of"
+        return f"{self.meaning}. {many if len(self.choices.names()) > 1 else 'Only'} {names}{own}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,8 @@ def sections(tree: Any = None, prefix: str = "") -> Iterator[Section]:
         if is_dataclass(value):
             below.append((value, f"{name}."))
         else:
-            keys.append(Key(name, _type_name(hints[field.name]), value, meanings[kind.__name__, field.name]))
+            about, chosen = meanings[kind.__name__, field.name], field.metadata.get("choices")
+            keys.append(Key(name, _type_name(hints[field.name]), value, about, chosen))
     if keys:
         yield Section(prefix.rstrip("."), inspect.cleandoc(kind.__doc__ or ""), keys)
     for value, name in below:
@@ -99,11 +112,13 @@ def config_markdown() -> str:
             "| key | type | default | meaning |",
             "|---|---|---|---|",
         ]
-        out += [
-            f"| `{k.name}` | {_cell(k.type)} | `{_default(k.default)}` | {_cell(k.meaning)} |" for k in section.keys
-        ]
+        out += [_row(key) for key in section.keys]
         out += [""]
     return "\n".join(out)
+
+
+def _row(key: Key) -> str:
+    return f"| `{key.name}` | {_cell(key.type)} | `{_default(key.default)}` | {_cell(key.whole_meaning())} |"
 
 
 def _type_name(hint: Any) -> str:

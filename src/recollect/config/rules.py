@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 
 from recollect.config import Config, amounts, roles
-from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE, LENGTH, SAMPLES
+from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE
 from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
 from recollect.registries import AGENTS, ESTIMATORS, REWARDS, TOOLS
@@ -100,7 +100,6 @@ def _tool_memory(cfg: Config) -> Problems:
 
 def _data(cfg: Config) -> Problems:
     data = cfg.data
-    yield from _positive_by_any_name(LENGTH, data.max_response_length)
     if data.offline_files and ESTIMATORS.knows(estimator := cfg.algorithm.adv_estimator, "needs_greedy"):
         yield f"algorithm.adv_estimator={estimator} samples greedy baselines; data.offline_files has none: take another"
     if data.min_reward is not None and not (data.train_files or data.offline_files):
@@ -139,7 +138,6 @@ def _actor(cfg: Config) -> Problems:
 
 def _algorithm(cfg: Config) -> Problems:
     groups, n = cfg.algorithm.filter_groups, cfg.actor_rollout_ref.rollout.n
-    yield from _positive_by_any_name(SAMPLES, n)
     if groups.enable and not groups.metric:
         yield "algorithm.filter_groups.metric is empty; it is reward, or a named part of the score"
     if groups.enable and n < 2:
@@ -214,9 +212,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
 
 def _batches(cfg: Config, place: str, mini: int) -> Problems:
     batch = cfg.data.train_batch_size
-    if mini < 0:
-        yield f"{place}.ppo_mini_batch_size={mini} must not be negative"
-    elif mini > batch:
+    if mini > batch:
         n = cfg.actor_rollout_ref.rollout.n
         tasks = f"; it counts tasks, and {mini} attempts are {mini // n} of them" if n > 1 and mini % n == 0 else ""
         yield f"{place}.ppo_mini_batch_size={mini} is larger than data.train_batch_size={batch}{tasks}"
@@ -227,9 +223,3 @@ def _batches(cfg: Config, place: str, mini: int) -> Problems:
 def _known(key: str, value: str, choices: Sequence[str], hint: str) -> Problems:
     if value not in choices:
         yield f"{key}={value} is unknown; known: {', '.join(choices)} ({hint})"
-
-
-def _positive_by_any_name(names: Sequence[str], value: int) -> Problems:
-    """The rule for a setting with several names, of which the user may know any."""
-    if not value > 0:
-        yield f"{names[-1]}={value} must be positive (other names of it: {', '.join(names[:-1])})"

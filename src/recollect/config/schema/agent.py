@@ -18,10 +18,10 @@ class MemoryLimits:
     max_final_response_length: int = positive(1024)  # longest answer turn
     max_chunks: int = not_negative(0)  # longer documents are cut in the centre; 0: read everything
     query_aware: bool = True  # False: the question is not shown while reading, only to answer
-    split: str = choice("token", "sentence")  # where sections end: token, or sentence (whole sentences only)
-    # chunk_first (samples of a task share the long part) or memory_first (MemAgent)
+    split: str = choice("token", "sentence")  # where sections end; sentence: whole sentences only
+    # chunk_first: samples of a task share the long part; memory_first: as in MemAgent
     layout: str = choice("chunk_first", "memory_first")
-    style: str = choice("instruct", "plain")  # wording of the prompts: instruct, or plain (for the embedded model)
+    style: str = choice("instruct", "plain")  # wording of the prompts; plain: for the embedded model
 
 
 @dataclass
@@ -35,7 +35,7 @@ class RecurrentMemory:
 class Recurrent:
     """Recurrent agents."""
 
-    enable: str | None = choice("memory", "null")  # memory; null: agent.agent_type decides alone
+    enable: str | None = choice("memory", "null")  # memory: the recurrent agent; null: agent.agent_type decides alone
     memory: RecurrentMemory = field(default_factory=RecurrentMemory)
 
 
@@ -46,13 +46,13 @@ class Agent:
     use_agent: bool = True  # False: one plain question and answer, whatever agent_type says
     agent_type: str = "recurrent"  # a name of docs/agents.md, or module:function, or file.py:function
     model_name_or_path: str | None = None  # the agent's model; the same as actor_rollout_ref.model.path
-    # chat template: chatml, qwen2.5, qwen3, llama3 or plain; default: the tokenizer's own
+    # chat template; default: the tokenizer's own
     template: str | None = choice(of=TEMPLATES, default=None, hint="without it the tokenizer's own is used")
     tools: list[str] = field(default_factory=list)  # tools by name; the agent of a domain, such as mhqa, has its own
-    # hermes, llama, react, code, search_r1, line, compact, or module:function
+    # the syntax of tool calls; default: that of the agent, or of the chat template
     tool_parser: str | None = choice(of=TOOL_PARSERS, default=None, own=True)
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it
-    # who generates: async_verl, the trainer's own engine
+    # who generates: the engine of this process
     backend: str = choice("async_verl", hint="the engine of this process generates")
     max_turns: int = positive(10)  # generations per trajectory of a tool agent
     num_chains: int | None = None  # trajectories per task; the same as actor_rollout_ref.rollout.n
@@ -70,8 +70,7 @@ class Agent:
 class Sandbox:
     """Where programs run that the model wrote. The limits of a call hold for all of its processes together."""
 
-    # auto (the strongest that works), namespaces or bubblewrap
-    isolation: str = choice("auto", "namespaces", "bubblewrap")
+    isolation: str = choice("auto", "namespaces", "bubblewrap")  # auto: the strongest that works
     allow_unsafe: bool = False  # run with limits only where no isolation works, instead of refusing to run
     timeout_s: float = positive(10.0)  # wall time of a call
     cpu_s: float = positive(10.0)  # processor time of a call
@@ -96,14 +95,14 @@ class Search:
     """
 
     corpus: str | None = None  # a folder of .txt and .md files, a .jsonl, .json, .parquet or .csv file, or made_up
-    # how the corpus is searched: bm25, dense or hybrid (both, by reciprocal ranks)
+    # how the corpus is searched; hybrid: both ways, by reciprocal ranks
     method: str = choice("bm25", "dense", "hybrid")
     embedding_model: str | None = None  # a sentence-transformers folder, module:function or http://…; default: MiniLM
     embedding_name: str | None = None  # the model that an embedding service is asked for; default: the first it lists
     top_k: int = positive(3)  # passages that a search gives
     max_length: int = positive(1000)  # longest passage that is shown, in characters
     endpoint: str | None = address()  # address of an HTTP search service; google_search asks it first
-    endpoint_style: str = choice("json", "serper", "search_r1")  # how it is asked: json, serper or search_r1
+    endpoint_style: str = choice("json", "serper", "search_r1")  # the form of its requests and replies
     timeout_s: float = positive(20.0)  # deadline of one request
     cache_dir: str | None = None  # where indexes are kept; default RECOLLECT_CACHE or ~/.cache/recollect
 

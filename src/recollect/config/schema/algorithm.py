@@ -12,7 +12,7 @@ from recollect.registries import ESTIMATORS, KL
 class KLControl:
     """The weight of the divergence in the reward."""
 
-    type: str = choice("fixed", "adaptive")  # fixed, or adaptive (towards target_kl)
+    type: str = choice("fixed", "adaptive")  # adaptive: it moves so that the divergence nears target_kl
     kl_coef: float = not_negative(0.001)  # weight, or first weight
     target_kl: float = positive(0.1)  # adaptive: the divergence to hold
     horizon: float = positive(10000.0)  # adaptive: trajectories over which the weight follows
@@ -31,18 +31,16 @@ class FilterGroups:
 class Algorithm:
     """From rewards to advantages."""
 
-    # gae, grpo, rloo, remax, reinforce_plus_plus, reinforce_plus_plus_baseline, opo, gpg, or module:function
-    adv_estimator: str = choice(of=ESTIMATORS, default="grpo", own=True)
+    adv_estimator: str = choice(of=ESTIMATORS, default="grpo", own=True)  # how rewards become advantages
     gamma: float = share(1.0)  # discount per trained token (gae, remax, reinforce_plus_plus)
     lam: float = share(1.0)  # GAE's lambda
     # who is compared: all of a task, or within it each role, or each question, by itself
     group_by: str = choice("task", "role", "question")
     use_kl_in_reward: bool = False  # take a divergence from the reference policy off each token's reward
-    # its estimator: kl, abs, mse, low_var_kl or full (exact over the vocabulary)
-    kl_penalty: str = choice(of=KL, default="kl")
+    kl_penalty: str = choice(of=KL, default="kl")  # its estimator; full: exact over the vocabulary
     kl_ctrl: KLControl = field(default_factory=KLControl)
     filter_groups: FilterGroups = field(default_factory=FilterGroups)
-    # weigh the loss by learner/sampler probability: token or sequence; null: do not
+    # weigh the loss by learner/sampler probability of each token or sequence; null: do not
     rollout_is: str | None = choice("token", "sequence", "null", default=None)
     rollout_is_threshold: float = positive(2.0, infinite=True)  # cap of that weight
     norm_adv_by_std_in_grpo: bool = True  # divide by the group's standard deviation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from recollect.runtime.address import is_address
@@ -15,9 +15,9 @@ from recollect.runtime.address import is_address
 Rule = Callable[[str, Any], str]  # (key, value) → what is wrong; empty: nothing
 
 
-def limited(default: Any, rule: Rule, infinite: bool = False, null: bool = False) -> Any:
+def limited(default: Any, rule: Rule, infinite: bool = False, null: bool = False, **facts: Any) -> Any:
     """A field with a rule. ``infinite`` allows inf, which means no limit; ``null`` checks None too."""
-    about = {"rule": rule, "infinite": infinite, "null": null}
+    about = {"rule": rule, "infinite": infinite, "null": null, **facts}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=about)
     return field(default=default, metadata=about)
@@ -31,6 +31,12 @@ def must(default: Any, test: Callable[[Any], bool], words: str, infinite: bool =
 def positive(default: Any, infinite: bool = False) -> Any:
     """Above 0."""
     return must(default, lambda value: value > 0, " must be positive", infinite)
+
+
+def positive_by_any_name(default: int, *also: str) -> Any:
+    """Above 0, for a setting with other names too, of which the user may know any."""
+    words = f"must be positive (other names of it: {', '.join(also)})"
+    return limited(default, lambda key, value: "" if value > 0 else f"{key}={value} {words}", also=also)
 
 
 def not_negative(default: Any, infinite: bool = False) -> Any:
@@ -87,6 +93,19 @@ def each_positive(default: list[int]) -> Any:
 FIRST: Any = object()
 
 
+@dataclass(frozen=True)
+class Choices:
+    """The names that a setting may have: those given, and those of a registry, which is read when somebody asks."""
+
+    given: tuple[str, ...]
+    of: Collection[str] = ()
+    own: bool = False  # module:function is a name too
+
+    def names(self) -> list[str]:
+        """All of them."""
+        return [*self.given, *self.of]
+
+
 def choice(*names: str, of: Collection[str] = (), default: Any = FIRST, own: bool = False, hint: str = "") -> Any:
     """One of some names, or a list of them: those given, of which the first is the default, then those of a registry.
 
@@ -94,15 +113,16 @@ def choice(*names: str, of: Collection[str] = (), default: Any = FIRST, own: boo
     """
 
     words = hint or ("or module:function" if own else "")
+    choices = Choices(names, of, own)
 
     def rule(key: str, value: Any) -> str:
-        known = [*names, *of]
+        known = choices.names()
         for item in value if isinstance(value, list) else ["null" if value is None else value]:
             if item not in known and not (own and ":" in item):
                 return f"{key}={item} is unknown; known: {', '.join(known)}" + (f" ({words})" if words else "")
         return ""
 
-    return limited(names[0] if default is FIRST else default, rule, null="null" in names)
+    return limited(names[0] if default is FIRST else default, rule, null="null" in names, choices=choices)
 
 
 def problems(tree: Any) -> Iterator[str]:
@@ -128,3 +148,8 @@ def _settings(section: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
             yield from _settings(value, f"{key}.")
         else:
             yield key, value, each.metadata
+
+
+def other_names(section: type, name: str) -> tuple[str, ...]:
+    """The other keys of a setting that has several names."""
+    return tuple(next(each.metadata["also"] for each in fields(section) if each.name == name))

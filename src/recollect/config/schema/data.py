@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.schema.bounds import choice, filled, from_minus_one, limited, must, not_negative, positive, share
+from recollect.config.schema.bounds import (
+    choice,
+    filled,
+    from_minus_one,
+    limited,
+    must,
+    not_negative,
+    positive,
+    positive_by_any_name,
+    share,
+)
 from recollect.registries import FAMILIES
 
 
@@ -68,8 +78,11 @@ class Data:
     # longest first prompt, in tokens; recurrent agents have limits of their own
     max_prompt_length: int = positive(8192)
     filter_overlong_prompts: bool = False  # leave out training tasks with a longer prompt
-    # a longer prompt otherwise: error, or cut on the left, right or in the center (middle)
+    # a longer prompt otherwise is an error, or is cut on that side (center is also called middle)
     truncation: str = choice("error", "left", "right", "center")
-    max_response_length: int = 1024  # longest completion outside the recurrent agent
+    # longest completion outside the recurrent agent
+    max_response_length: int = positive_by_any_name(
+        1024, "agent.max_tokens_per_turn", "actor_rollout_ref.rollout.response_length"
+    )
     needle: Needle = field(default_factory=Needle)
     ledger: Ledger = field(default_factory=Ledger)

@@ -12,7 +12,7 @@ class ToolMemory:
     """A memory that the agent `tool_memory` edits through tools; a conversation has `agent.max_turns` turns."""
 
     chunk_size: int = positive(5000)  # document tokens read per conversation; documents that come in chunks keep theirs
-    # where chunks of a running text end: token, or sentence (whole sentences only)
+    # where chunks of a running text end; sentence: whole sentences only
     split: str = choice("token", "sentence", default="sentence")
     max_chunks: int = not_negative(0)  # longer documents are cut in the centre; 0: read everything
     budget: int = positive(4096)  # most tokens of core text and notes together; what is over is cut off
@@ -23,10 +23,10 @@ class ToolMemory:
     max_length: int = positive(3000)  # characters of a tool's response
     # a longer one keeps its beginning (left), its end (right) or both (middle)
     truncate_side: str = choice("left", "middle", "right", default="middle")
-    search: list[str] = choice("bm25", "embedding", default=["bm25"])  # searches of the QA phase: bm25, embedding
-    search_in: str = choice("notes", "source")  # what they look in: notes, or source (the chunks that were read)
+    search: list[str] = choice("bm25", "embedding", default=["bm25"])  # searches of the QA phase
+    search_in: str = choice("notes", "source")  # what they look in; source: the chunks that were read
     top_k: int = positive(5)  # what a search returns unless it asks for another number
-    style: str = choice("instruct", "plain")  # wording of the prompts: instruct, or plain (for the embedded model)
+    style: str = choice("instruct", "plain")  # wording of the prompts; plain: for the embedded model
     scores: list[str] = field(default_factory=lambda: ["qa_em"])  # reward memory_qa: a reward, or reward@source
     format_weight: float = not_negative(0.0)  # reward memory_qa: what a well-formed answer adds
     tool_weight: float = not_negative(0.0)  # reward memory_qa: what useful tool calls add
@@ -36,6 +36,6 @@ class ToolMemory:
 class Rag:
     """The baseline `rag`: the best chunks of the document, and the question."""
 
-    method: str = choice("bm25", "dense", "hybrid")  # bm25, dense, or hybrid (both, by reciprocal ranks)
+    method: str = choice("bm25", "dense", "hybrid")  # how chunks are found; hybrid: both ways, by reciprocal ranks
     chunk_size: int = positive(256)  # tokens of a chunk
     top_k: int = positive(5)  # chunks that are shown

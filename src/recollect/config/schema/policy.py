@@ -14,6 +14,7 @@ from recollect.config.schema.bounds import (
     only_one,
     part,
     positive,
+    positive_by_any_name,
     share,
 )
 from recollect.registries import AGGREGATIONS, KL, LOSSES
@@ -29,14 +30,14 @@ def _two_below_one(betas: list[float]) -> bool:
 class Optim:
     """The optimizer of a trained model."""
 
-    name: str = choice("adamw", "muon")  # adamw, or muon (Muon on matrices, AdamW on the rest)
+    name: str = choice("adamw", "muon")  # muon: Muon on matrices, AdamW on the rest
     lr: float = not_negative(1e-6)  # peak learning rate
     weight_decay: float = not_negative(0.01)  # decoupled weight decay
     betas: list[float] = must([0.9, 0.999], _two_below_one, " must be two numbers in [0, 1)")  # of AdamW
     lr_warmup_steps: int = from_minus_one(-1)  # steps of linear warm-up; -1: lr_warmup_steps_ratio of all steps
     lr_warmup_steps_ratio: float = share(0.0)  # share of all steps, rounded down
     zero_indexed_step: bool = False  # True: warm-up starts at 0, as in verl, so nothing is learnt in the first step
-    lr_scheduler_type: str = choice("constant", "linear", "cosine")  # after the warm-up: constant, linear or cosine
+    lr_scheduler_type: str = choice("constant", "linear", "cosine")  # the learning rate after the warm-up
     min_lr_ratio: float = share(0.0)  # where linear and cosine end, as a share of lr
 
 
@@ -75,8 +76,7 @@ class RefOffload:
 class PolicyLoss:
     """Which policy loss."""
 
-    # ppo (also called vanilla), gspo, cispo, dr_grpo, reinforce, or module:function
-    loss_mode: str = choice(of=LOSSES, default="ppo", own=True)
+    loss_mode: str = choice(of=LOSSES, default="ppo", own=True)  # vanilla is another name of ppo
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Actor:
     """How the policy is updated."""
 
     optim: Optim = field(default_factory=Optim)
-    ppo_mini_batch_size: int = 0  # prompts per update; 0: all of data.train_batch_size
+    ppo_mini_batch_size: int = not_negative(0)  # prompts per update; 0: all of data.train_batch_size
     ppo_epochs: int = positive(1)  # passes over each batch
     ppo_micro_batch_size_per_gpu: int | None = positive(None)  # most sequences per micro-batch; default: no such limit
     use_dynamic_bsz: bool = True  # cut micro-batches by tokens (ppo_max_token_len_per_gpu); False: by sequences alone
@@ -97,21 +97,18 @@ class Actor:
     clip_ratio_high: float | None = not_negative(None, infinite=True)  # upper side alone; default clip_ratio
     # dual clip: bound on the loss of tokens with negative advantage
     clip_ratio_c: float = must(3.0, lambda c: c > 1, " must be larger than 1", infinite=True)
-    # token-mean, trajectory-mean or seq-mean-token-{sum,mean,sum-norm}
-    loss_agg_mode: str = choice(of=AGGREGATIONS, default="token-mean")
+    loss_agg_mode: str = choice(of=AGGREGATIONS, default="token-mean")  # how the losses of tokens become one number
     # divisor of seq-mean-token-sum-norm; default: the longest completion
     loss_scale_factor: float | None = positive(None)
     use_kl_loss: bool = False  # add a divergence from the reference policy to the loss
     kl_loss_coef: float = not_negative(0.001)  # its weight
-    # its estimator: low_var_kl, kl, mse, abs or full (exact over the vocabulary)
-    kl_loss_type: str = choice(of=KL, default="low_var_kl")
+    kl_loss_type: str = choice(of=KL, default="low_var_kl")  # its estimator; full: exact over the vocabulary
     entropy_coeff: float = not_negative(0.0)  # weight of the entropy bonus
     grad_clip: float = positive(1.0, infinite=True)  # largest gradient norm
     # end the updates of a step at a divergence of 1.5 × this from the sampling policy
     target_kl: float | None = positive(None)
     shuffle: bool = True  # several updates per step: a new seeded order of tasks for each epoch; False: as sampled
-    # compute type of the update: auto, float32 or bfloat16; weights are float32
-    dtype: str = choice("auto", "float32", "bfloat16")
+    dtype: str = choice("auto", "float32", "bfloat16")  # compute type of the update; weights are float32
 
 
 @dataclass
@@ -129,13 +126,13 @@ class ValSampling:
 class Rollout:
     """How the policy is sampled."""
 
-    name: str = choice(*ENGINES)  # engine (in this process), which also samples for vllm, sglang, trtllm and hf
-    n: int = 8  # samples per task
+    name: str = choice(*ENGINES)  # the engine of this process samples; other names are taken for it
+    n: int = positive_by_any_name(8, "agent.num_chains")  # samples per task
     seed: int | None = not_negative(None)  # of sampling noise; default trainer.seed
     temperature: float = positive(1.0)  # divides the logits
     top_p: float = part(1.0)  # keep the most likely tokens up to this probability; 1: all
     top_k: int = from_minus_one(-1)  # keep so many most likely tokens; -1: all
-    dtype: str = choice("auto", "float32", "bfloat16")  # auto, float32 or bfloat16
+    dtype: str = choice("auto", "float32", "bfloat16")  # compute type of sampling
     max_num_seqs: int = positive(256)  # sequences decoded side by side
     response_length: int | None = None  # longest completion of a turn; default data.max_response_length
     max_num_batched_tokens: int = positive(8192)  # prompt tokens read per engine step
@@ -200,7 +197,7 @@ class Critic:
 
     model: CriticModel = field(default_factory=CriticModel)
     optim: Optim = field(default_factory=lambda: Optim(lr=1e-5))
-    ppo_mini_batch_size: int = 0  # prompts per update; 0: as the actor
+    ppo_mini_batch_size: int = not_negative(0)  # prompts per update; 0: as the actor
     ppo_micro_batch_size_per_gpu: int | None = positive(None)  # most sequences per micro-batch; default: no such limit
     ppo_max_token_len_per_gpu: int = positive(32768)  # tokens per micro-batch
     ppo_epochs: int | None = positive(None)  # passes over each batch; default: as the actor
@@ -218,5 +215,4 @@ class Critic:
 class RewardModel:
     """How rewards are computed."""
 
-    # thread (many at once), or naive (one after another)
-    reward_manager: str = choice("naive", "thread", default="thread")
+    reward_manager: str = choice("naive", "thread", default="thread")  # naive: one after another; thread: many at once

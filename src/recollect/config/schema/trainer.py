@@ -20,15 +20,14 @@ class SFT:
     data: str = "expert"  # expert or sloppy (of made-up tasks), skill (the base's teacher), files or a run/jsonl
     min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward (also: min_reward)
     max_length: int = not_negative(0)  # tokens of the longest sequence; 0: the model's window
-    overlong: str = choice("cut", "drop", "error")  # a longer conversation: cut (its end), drop or error
+    overlong: str = choice("cut", "drop", "error")  # a longer conversation loses its end, is left out, or is an error
     # updates between measurements on held-out conversations; -1: only before and after
     test_freq: int = from_minus_one(-1)
     workers: int = not_negative(0)  # processes that prepare batches
     # updates between rows of metrics; 0: about twenty rows, at least one every 50 updates
     log_freq: int = not_negative(0)
     save_freq: int = from_minus_one(500)  # updates between checkpoints; -1: only at the end
-    # type of the final `model` folder of `recollect sft`: float32 or bfloat16
-    export_dtype: str = choice("float32", "bfloat16")
+    export_dtype: str = choice("float32", "bfloat16")  # type of the final `model` folder of `recollect sft`
     optim: Optim = field(default_factory=lambda: Optim(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"))
 
 
@@ -51,7 +50,7 @@ class Trainer:
     default_local_dir: str = ""  # the run directory; default runs/<project_name>/<experiment_name>
     total_training_steps: int | None = not_negative(None)  # RL steps; 0: none; default: total_epochs over the data
     total_epochs: int = positive(1)  # passes over the data when total_training_steps is not given
-    # and tensorboard, wandb, swanlab, mlflow, trackio, or module:function
+    # where metrics go; metrics.jsonl is always written
     logger: list[str] = choice(*OWN_LOGGERS, of=TRACKERS, default=["console"], own=True)
     nnodes: int = only_one(1)  # machines; only 1 here
     n_gpus_per_node: int = only_one(1, or_none=True)  # GPUs; only 1 here (0 or 1 on a CPU)
@@ -65,11 +64,11 @@ class Trainer:
     best_metric: str | None = None  # keep the checkpoint with the largest value of this metric, as `best`
     patience: int = not_negative(0)  # stop after so many validations without a better best_metric; 0: never
     max_ckpt_to_keep: int | None = positive(3)  # older checkpoints are deleted; null: none is
-    # auto (from the newest checkpoint), disable (anew; old runs move away) or resume_path
+    # auto: from the newest checkpoint; disable: anew, and an old run moves away; resume_path: from resume_from_path
     resume_mode: str = choice("auto", "disable", "resume_path")
     resume_from_path: str | None = None  # with resume_path: the checkpoint to go on from
     # remote copy of checkpoints; only null here
     default_hdfs_dir: str | None = must(None, lambda place: False, ": checkpoints stay in the run directory; set null")
     seed: int = not_negative(0)  # of everything
-    device: str = choice("auto", "cpu", "cuda")  # auto, cpu or cuda
+    device: str = choice("auto", "cpu", "cuda")  # auto: a GPU if there is one
     threads: int = not_negative(0)  # CPU threads; 0: chosen from the model's size
