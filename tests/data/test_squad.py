@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
+from recollect.data.evidence import evidence_of
 from recollect.data.task_rows import load_tasks
 from recollect.files.rows import read_rows
 from recollect.runtime.console import Console
@@ -48,6 +49,7 @@ def test_rows_have_question_context_answers_and_id(tmp_path: Path) -> None:
         "data_source": "squad",
         "question": "Who?",
         "answers": ["mira", "2"],
+        "evidence": ["mira holds 2."],
         "title": "T",
         "context": "mira holds 2.",
     }
@@ -129,6 +131,90 @@ def test_options_that_cannot_work(tmp_path: Path) -> None:
             written(source, tmp_path / "t.jsonl", size)
     with pytest.raises(BadInput, match="--paragraphs goes with squad, not with gsm8k"):
         write_data("gsm8k", ["a", "b"], DataOptions(paragraphs=[2]), Console(True))
+
+
+def split_source(path: Path) -> str:
+    """Forty paragraphs; two share a question, two are the same but for case and white space."""
+    rows = [(f"P{i} holds {i}. It is old.", [asked(f"q{i}", f"What does P{i} hold?", str(i))]) for i in range(38)]
+    rows += [("P0 is  HERE.", [asked("t0", "Where?", "HERE")]), ("p0 is here.", [asked("t1", "Who?", "p0")])]
+    rows += [("P1 is there.", [asked("s", "what does  P0 hold?", "there")])]
+    return squad(path, *rows)
+
+
+def in_split(source: str, target: Path, split: str, **more: Any) -> list[dict[str, Any]]:
+    write_data("squad", [source, str(target)], DataOptions(split=split, **more), Console(True))
+    return [row for _, row in read_rows(target)]
+
+
+def test_splits_share_neither_a_paragraph_nor_a_question(tmp_path: Path) -> None:
+    source = split_source(tmp_path / "s.json")
+    words = lambda text: " ".join(text.casefold().split())
+    seen: list[set[str]] = []
+    total = 0
+    for split in ("train", "tune", "test"):
+        rows = in_split(source, tmp_path / f"{split}.jsonl", split, paragraphs=[3], shares="60,20,20")
+        parts = [words(p.partition("\n")[2]) for row in rows for p in row["context"].split("\n\n")]
+        seen.append({*parts, *(words(row["question"]) for row in rows)})
+        total += len(rows)
+    assert total == 41
+    assert not any(a & b for i, a in enumerate(seen) for b in seen[:i])
+
+
+def test_a_split_has_the_same_questions_at_every_length_and_seed(tmp_path: Path) -> None:
+    source = split_source(tmp_path / "s.json")
+    first = in_split(source, tmp_path / "a.jsonl", "test", paragraphs=[2, 4])
+    other = in_split(source, tmp_path / "b.jsonl", "test", paragraphs=[3], seed=5)
+    by_size = {n: {r["question"] for r in first if r["num_docs"] == n} for n in (2, 4)}
+    assert by_size[2] == by_size[4] == {r["question"] for r in other}
+    for row in first:
+        assert row["evidence"][0] in row["context"].split("\n\n")[row["needed"][0] - 1]
+
+
+def test_distractors_of_another_file_are_of_no_part(tmp_path: Path) -> None:
+    source = split_source(tmp_path / "s.json")
+    fresh = [(f"fresh {i}.", []) for i in range(5)]
+    named = squad(tmp_path / "d.json", *fresh, ("P3 holds 3.  It is old.", []), ("P4 holds 4. It is OLD.", []))
+    rows = in_split(source, tmp_path / "t.jsonl", "test", paragraphs=[6], distractors=[named])
+    for row in rows:
+        parts = [p.partition("\n")[2] for p in row["context"].split("\n\n")]
+        assert sorted(p for p in parts if p.startswith("fresh")) == [f"fresh {i}." for i in range(5)]
+    with pytest.raises(BadInput, match=r"--paragraphs 7: .*d.json has 5"):
+        in_split(source, tmp_path / "u.jsonl", "test", paragraphs=[7], distractors=[named])
+
+
+def test_several_files_are_one(tmp_path: Path) -> None:
+    one = squad(tmp_path / "a.json", *PARAGRAPHS[:3])
+    two = squad(tmp_path / "b.json", *PARAGRAPHS[2:])
+    write_data("squad", [one, two, str(tmp_path / "t.jsonl")], DataOptions(paragraphs=[6]), Console(True))
+    assert len(list(read_rows(tmp_path / "t.jsonl"))) == 6  # the one that both have counts once
+
+
+def test_the_evidence_is_the_sentence_at_the_place_that_the_file_gives(tmp_path: Path) -> None:
+    text = "In 1990 J. Doe met Ann (of Rome). Later, 1990 copies were sold! The end."
+    asked_at = {"id": "q", "question": "How many?", "answers": [{"text": "1990", "answer_start": text.rindex("1990")}]}
+    (row,) = written(squad(tmp_path / "s.json", (text, [asked_at])), tmp_path / "t.jsonl")
+    assert row["evidence"] == ["Later, 1990 copies were sold!"]
+    assert evidence_of(text, "J. Doe") == "In 1990 J. Doe met Ann (of Rome)."
+    assert evidence_of(text, "sold! The") == "Later, 1990 copies were sold! The end."
+    assert evidence_of(text, "nobody") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"split": "held"}, "--split held is unknown; known: train, tune, test"),
+        ({"split": "test", "shares": "1,2"}, "--shares 1,2: give three numbers"),
+        ({"split": "test", "shares": "0,0,0"}, "--shares 0,0,0: give three numbers"),
+        ({"split": "test", "shares": "1,-1,1"}, "--shares 1,-1,1: give three numbers"),
+        ({"shares": "1,1,1"}, "name one of them with --split"),
+        ({"split": "tune", "shares": "1,0,1"}, "--split tune: no question of .* falls in it"),
+    ],
+)
+def test_splits_that_cannot_work_leave_nothing(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    source = squad(tmp_path / "s.json", *PARAGRAPHS)
+    with pytest.raises(BadInput, match=words):
+        write_data("squad", [source, str(tmp_path / "t.jsonl")], DataOptions(**options), Console(True))
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def build(folder: Path) -> Path:
     (folder / "test.jsonl").write_text((folder / "train.jsonl").read_text())
     (folder / "hotpot_dev_distractor_v1.json").write_text(json.dumps([hotpot(n) for n in range(8)]))
     (folder / "train-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20)]}))
+    (folder / "dev-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20, 50)]}))
     configurations(folder)
     functions(folder)
     trajectories(folder)

@@ -17,8 +17,8 @@ def data(
         list[str],
         typer.Argument(
             metavar="[SRC] DST [KEY=VALUE]...",
-            help="The original file or a pattern (made-up tasks have none); a new .json, .jsonl or .parquet file; "
-            "settings of made-up tasks.",
+            help="The original file or a pattern (made-up tasks have none, squad takes several); a new .json, "
+            ".jsonl or .parquet file; settings of made-up tasks.",
         ),
     ],
     documents: Annotated[
@@ -37,6 +37,17 @@ def data(
     paragraphs: Annotated[
         list[int] | None, typer.Option(help="squad: paragraphs of a document, the needed one among them; repeatable.")
     ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="squad: train, tune or test, which share no paragraph and no question; default: everything."),
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="squad, with --split: sizes of train, tune and test; default 70,10,20.")
+    ] = None,
+    distractors: Annotated[
+        list[str] | None,
+        typer.Option(help="squad: files whose paragraphs stand beside the needed one; default: those of the split."),
+    ] = None,
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
 
@@ -45,12 +56,14 @@ def data(
     recollect data hotpotqa hotpot_dev_distractor_v1.json dev.parquet
     recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200
     recollect data squad train-v2.0.json squad.jsonl --paragraphs 4 --paragraphs 16
+    recollect data squad train-v2.0.json dev-v2.0.json squad_test.jsonl --paragraphs 8 --split test
     recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
     """
     from recollect.runtime.console import Console
     from recollect.workflows.data.make_data import DataOptions, write_data
 
-    options = DataOptions(documents or [], count, multiple, held_out, seed, closed_book, paragraphs or [])
+    many = documents or [], count, multiple, held_out, seed, closed_book, paragraphs or []
+    options = DataOptions(*many, split, shares, distractors or [])
     made, target = write_data(name, words, options, Console())
     print(f"wrote {made} tasks to {target}")
 

@@ -1,7 +1,7 @@
 """Files in SQuAD's format (1.1 and 2.0) as tasks: a question about its paragraph, alone or among others.
 
 Questions without an answer, answers that are not in their paragraph, empty paragraphs and repeated ids are left out and
-counted.
+counted. Parts of the data (train, tune, test) share neither a paragraph nor a question, distractors included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.data.datasets import new_file, write_rows
+from recollect.data.evidence import evidence_of
 from recollect.data.paragraphs import document_text
+from recollect.data.splits import SHARES, SPLITS, same_words, split_of
 from recollect.files.reading import read_json
 from recollect.files.rows import expand
 from recollect.types import BadInput
@@ -27,30 +29,66 @@ SEEN = "questions whose id was there before"
 
 @dataclass
 class Squad:
-    """What a file holds: paragraphs, each once, and questions about them."""
+    """What some files hold: paragraphs, each once, and questions about them."""
 
     texts: list[str] = field(default_factory=list)
     rows: list[tuple[dict[str, Any], int]] = field(default_factory=list)  # (a task without its document, paragraph)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def write_squad(source: str, target: Path, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> int:
-    """Write a new file of tasks; with ``sizes`` one for each question and number of paragraphs."""
+@dataclass(frozen=True)
+class SquadOptions:
+    """Which tasks are written, and in which documents."""
+
+    sizes: Sequence[int] = ()  # paragraphs of a document; a question is written once for each; none: its own paragraph
+    seed: int = 0  # draws places and distractors
+    split: str | None = None  # train, tune or test; None: all questions
+    shares: Sequence[float] = SHARES  # of the three parts
+    distractors: Sequence[str] = ()  # files whose paragraphs stand beside the needed one; default: those of the part
+
+
+def write_squad(sources: Sequence[str], target: Path, options: SquadOptions, say: Callable[[str], None]) -> int:
+    """Write a new file of tasks."""
     target = new_file(target)
-    found = read_squad(source)
-    for what, count in sorted(found.left_out.items()):
+    if options.split is not None and options.split not in SPLITS:
+        raise BadInput(f"--split {options.split} is unknown; known: {', '.join(SPLITS)}")
+    whole, named = read_squad(sources), ", ".join(sources)
+    for what, count in sorted((+whole.left_out).items()):
         say(f"left out {count:,} {what}")
+    if not whole.rows:
+        raise BadInput(f"{named} holds no question with an answer in its paragraph")
+    found = whole if options.split is None else part_of(whole, options)
     if not found.rows:
-        raise BadInput(f"{source} holds no question with an answer in its paragraph")
-    if wrong := [size for size in sizes if not 1 <= size <= len(found.texts)]:
-        raise BadInput(f"--paragraphs {wrong[0]}: {source} has {len(found.texts)}, and a document at least 1")
-    return write_rows(tasks(found, list(dict.fromkeys(sizes)), seed), target)
+        raise BadInput(f"--split {options.split}: no question of {named} falls in it; change --shares")
+    others = _distractors(whole, found, options)
+    if wrong := [size for size in options.sizes if not 1 <= size <= len(others) + bool(options.distractors)]:
+        where = ", ".join(options.distractors) or named + (f", {options.split}," if options.split else "")
+        raise BadInput(f"--paragraphs {wrong[0]}: {where} has {len(others)}, and a document at least 1")
+    return write_rows(tasks(found, others, list(dict.fromkeys(options.sizes)), options.seed), target)
 
 
-def read_squad(source: str) -> Squad:
+def part_of(whole: Squad, options: SquadOptions) -> Squad:
+    """The questions of one part, and its paragraphs."""
+    asked = [(row["question"], own) for row, own in whole.rows]
+    parts = split_of(whole.texts, asked, options.shares)
+    kept = [i for i, part in enumerate(parts) if part == options.split]
+    place = {i: new for new, i in enumerate(kept)}
+    rows = [(row, place[own]) for row, own in whole.rows if own in place]
+    return Squad([whole.texts[i] for i in kept], rows, whole.left_out)
+
+
+def _distractors(whole: Squad, found: Squad, options: SquadOptions) -> list[str]:
+    """The paragraphs that may stand beside a needed one: those of the part, or of other files those of no part."""
+    if not options.distractors:
+        return found.texts
+    taken = set(map(same_words, whole.texts))
+    return [text for text in read_squad(options.distractors).texts if same_words(text) not in taken]
+
+
+def read_squad(sources: Sequence[str]) -> Squad:
     """Read files in SQuAD's format."""
     found, index, ids = Squad(), dict[str, int](), set[str]()
-    for path in expand([source]):
+    for path in expand(sources):
         for place, title, paragraph in _paragraphs(path):
             text = paragraph.get("context")
             if not isinstance(text, str) or not isinstance(paragraph.get("qas"), list):
@@ -70,19 +108,21 @@ def read_squad(source: str) -> Squad:
     return found
 
 
-def tasks(found: Squad, sizes: Sequence[int], seed: int) -> Iterator[dict[str, Any]]:
+def tasks(found: Squad, others: Sequence[str], sizes: Sequence[int], seed: int) -> Iterator[dict[str, Any]]:
     """The rows: with the question's own paragraph, or with documents of so many, its place drawn from the seed."""
+    mine = found.texts is others
     for row, own in found.rows:
+        text = found.texts[own]
         if not sizes:
-            yield {**row, "context": found.texts[own]}
+            yield {**row, "context": text}
         for size in sizes:
             rng = random.Random(f"squad:{seed}:{size}:{row['id']}")
-            picked = rng.sample(range(len(found.texts) - 1), size - 1)
-            order = [own, *(i + (i >= own) for i in picked)]
+            picked = rng.sample(range(len(others) - mine), size - 1)
+            order = [text, *(others[i + (mine and i >= own)] for i in picked)]
             rng.shuffle(order)
-            text = "".join(document_text(n, found.texts[i]) for n, i in enumerate(order, 1))
+            whole = "".join(document_text(n, part) for n, part in enumerate(order, 1))
             name = row["id"] if len(sizes) == 1 else f"{row['id']}-{size}"
-            yield {**row, "id": name, "context": text, "num_docs": size}
+            yield {**row, "id": name, "context": whole, "num_docs": size, "needed": [order.index(text) + 1]}
 
 
 def _paragraphs(name: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -118,4 +158,12 @@ def _row(asked: Any, text: str, place: str, left_out: Counter[str]) -> dict[str,
         return None
     if asked.get("id") in (None, ""):
         raise BadInput(f"{place}: it has no `id`")
-    return {"id": str(asked["id"]), "data_source": "squad", "question": asked["question"].strip(), "answers": kept}
+    evidence = [evidence_of(text, kept[0], _start(given, kept[0]))]
+    question = asked["question"].strip()
+    return {"id": str(asked["id"]), "data_source": "squad", "question": question, "answers": kept, "evidence": evidence}
+
+
+def _start(given: Sequence[Mapping[str, Any]], answer: str) -> int | None:
+    """Where an answer begins, as the file says."""
+    start = next(a.get("answer_start") for a in given if a["text"].strip() == answer)
+    return start if isinstance(start, int) and start >= 0 else None

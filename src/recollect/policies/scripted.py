@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from recollect.chat import Renderer
-from recollect.types import Completion, Sampling, Task, Trajectory
+from recollect.types import Completion, Policy, Sampling, Task, Trajectory
 
 
 class Scripted:
@@ -31,7 +31,7 @@ class Expert:
     def __init__(self, renderer: Renderer, respond: Callable[[Task, Trajectory], str]) -> None:
         self.renderer, self.respond = renderer, respond
 
-    def at(self, task: Task, trajectory: Trajectory) -> Scripted:
+    def at(self, task: Task, trajectory: Trajectory) -> Policy:
         """The policy of one attempt."""
         return Scripted(self.renderer, lambda text: self.respond(task, trajectory))
 

@@ -17,7 +17,8 @@ class SFT:
 
     steps: int = not_negative(0)  # updates; 0: none in `train`, trainer.total_epochs over the files in `recollect sft`
     batch_size: int = positive(64)  # sequences per update
-    data: str = "expert"  # expert or sloppy (of made-up tasks), skill (the base's teacher), files or a run/jsonl
+    # expert or sloppy (of made-up tasks), oracle (knows the answers of data.train_files), skill, files or a run/jsonl
+    data: str = "expert"
     min_reward: float = 0.0  # with stored trajectories: train on those that reached this reward (also: min_reward)
     max_length: int = not_negative(0)  # tokens of the longest sequence; 0: the model's window
     overlong: str = choice("cut", "drop", "error")  # a longer conversation loses its end, is left out, or is an error

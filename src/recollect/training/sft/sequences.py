@@ -58,7 +58,7 @@ def read_samples(paths: Sequence[str], renderer: Renderer, limits: SequenceLimit
         path = Path(name).expanduser()
         for place, samples in _sequences(path, renderer, limits, loaded):
             for sample in samples:
-                _take(sample, place, limits, loaded)
+                take(sample, place, limits, loaded)
     return loaded
 
 
@@ -104,24 +104,26 @@ def _too_low(row: dict[str, Any], place: str, least: float) -> bool:
     return reward_of(row, place) < least
 
 
-def _take(sample: Sample, place: str, limits: SequenceLimits, loaded: LoadedSequences) -> None:
-    """Keep a sequence, cut to the limit if it has to be."""
+def take(sample: Sample, place: str, limits: SequenceLimits, loaded: LoadedSequences) -> bool:
+    """Keep a sequence, cut to the limit if it has to be; False where it is left out."""
     length = len(sample.ids)
     if length > limits.max_length:
         if limits.overlong == "error":
             raise BadInput(f"{place}: {length} tokens, more than {limits.max_length}; sft.overlong=cut or drop")
         if limits.overlong == "drop":
             loaded.dropped += 1
-            return
+            return False
         for name in ("ids", "mask", "logprobs"):
             setattr(sample, name, getattr(sample, name)[: limits.max_length])
         sample.roles = []  # imitation does not tell them apart
         if not sample.mask.any():
             loaded.dropped += 1
-            return
+            return False
         loaded.cut += 1
-    if sample.mask.any():
-        loaded.samples.append(sample)
+    if not sample.mask.any():
+        return False
+    loaded.samples.append(sample)
+    return True
 
 
 def holds_conversations(paths: Sequence[str]) -> bool:

@@ -136,7 +136,7 @@ def _parts(cfg: Config, tasks: Sequence[Task], console: Console) -> tuple[Learne
 def _set_steps(cfg: Config, learner: Learner, batches: Any) -> None:
     """The updates to make: those asked for, else whole passes over the data."""
     if cfg.sft.steps <= 0:
-        if not is_stored(cfg):
+        if not hasattr(batches, "per_epoch"):
             raise BadInput("sft.steps=0: say how many updates to make, for example sft.steps=200")
         cfg.sft.steps = cfg.trainer.total_epochs * batches.per_epoch
     learner.set_schedule(cfg.sft.steps)

@@ -8,19 +8,22 @@ from typing import Any
 
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.oracles.play import check_oracle
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.expert import ExpertBatches
+from recollect.training.sft.oracle import oracle_batches
 from recollect.training.sft.sequences import LoadedSequences, SequenceLimits, read_samples
 from recollect.training.sft.skill import SkillBatches
 from recollect.types import BadInput
 
 PLAYED = ("expert", "sloppy")  # sft.data: scripted agents of made-up tasks
 FILES = "files"  # sft.data: what data.train_files names
+ORACLE = "oracle"  # sft.data: a script that knows the answers to the tasks of data.train_files
 
 
 def is_stored(cfg: Config) -> bool:
     """True when training imitates what is stored somewhere."""
-    return cfg.sft.data not in (*PLAYED, "skill")
+    return cfg.sft.data not in (*PLAYED, "skill", ORACLE)
 
 
 def limits_of(cfg: Config, window: int) -> SequenceLimits:
@@ -34,8 +37,15 @@ def check_source(cfg: Config) -> None:
     name = cfg.sft.data
     if is_stored(cfg):
         paths_of(cfg)
+    if name == ORACLE:
+        if not cfg.data.train_files:
+            raise BadInput("sft.data=oracle plays the tasks of data.train_files; for made-up ones take sft.data=expert")
+        check_oracle(cfg)
     if name in PLAYED and cfg.data.train_files:
-        raise BadInput(f"sft.data={name} plays made-up documents only; give sft.data a run directory or a jsonl file")
+        raise BadInput(
+            f"sft.data={name} plays made-up documents only; give sft.data a run directory or a jsonl file, or set it "
+            "to oracle"
+        )
 
 
 def batches_of(
@@ -48,6 +58,8 @@ def batches_of(
         return SkillBatches(cfg, renderer)
     if name in PLAYED:
         return ExpertBatches(cfg, renderer)
+    if name == ORACLE:
+        return oracle_batches(cfg, renderer, limits_of(cfg, window), say)
     loaded = read_samples(paths_of(cfg), renderer, limits_of(cfg, window))
     say(f"SFT on {loaded.summary()}")
     _refuse_nothing(cfg, loaded)
@@ -62,7 +74,7 @@ def paths_of(cfg: Config) -> list[str]:
         return cfg.data.train_files
     if not Path(cfg.sft.data).expanduser().exists():
         raise BadInput(
-            f"sft.data={cfg.sft.data}: known are expert, sloppy, skill, files, or an existing run or data file"
+            f"sft.data={cfg.sft.data}: known are expert, sloppy, skill, oracle, files, or an existing run or data file"
         )
     return [cfg.sft.data]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from recollect.config.compose import compose, recipe_names
 from recollect.data.datasets import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
-from recollect.data.squad import write_squad
+from recollect.data.splits import SHARES, read_shares
+from recollect.data.squad import SquadOptions, write_squad
 from recollect.registries import FAMILIES
 from recollect.runtime.console import Console
 from recollect.sources.write import write_made_up
@@ -31,6 +32,9 @@ class DataOptions:
     seed: int | None = None
     closed_book: str | None = None
     paragraphs: Sequence[int] = ()
+    split: str | None = None
+    shares: str | None = None
+    distractors: Sequence[str] = ()
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -39,8 +43,7 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     paths = [w for w in words if "=" not in w]
     if name != "haystack" and (options.documents or options.closed_book):
         raise BadInput(f"--documents and --closed-book go with haystack, not with {name}")
-    if name != "squad" and options.paragraphs:
-        raise BadInput(f"--paragraphs goes with squad, not with {name}")
+    _refuse_options(name, options)
     if name in FAMILIES:
         (target,) = _paths(name, paths, "DST")
         seed = [] if options.seed is None else [f"trainer.seed={options.seed}"]
@@ -48,11 +51,12 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
         return write_made_up(cfg, Path(target), options.count, options.multiple, options.held_out), target
     if name not in (*DATASETS, *OTHERS):
         raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *FAMILIES])}")
-    source, target = _paths(name, paths, "SRC DST")
     if settings:
         raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")
     if name == "squad":
-        return write_squad(source, Path(target), options.paragraphs, options.seed or 0, console.say), target
+        *sources, target = paths if len(paths) > 1 else _paths(name, paths, "SRC... DST")
+        return write_squad(sources, Path(target), _squad_options(options), console.say), target
+    source, target = _paths(name, paths, "SRC DST")
     if name != "haystack":
         return convert(name, source, target), target
     found = read_source(source)
@@ -63,6 +67,22 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     sizes = options.documents or DOCUMENTS
     with console.progress("documents", len(sizes) * len(found.rows)) as advance:
         return write_haystack(found, Path(target), sizes, options.seed or 0, lambda: advance("", 1)), target
+
+
+def _refuse_options(name: str, options: DataOptions) -> None:
+    """Refuse options of SQuAD's format with other data, and shares of no split."""
+    given = {"paragraphs": options.paragraphs, "split": options.split, "distractors": options.distractors}
+    given["shares"] = options.shares
+    if name != "squad" and (named := next((key for key, value in given.items() if value), None)):
+        raise BadInput(f"--{named} goes with squad, not with {name}")
+    if options.shares and not options.split:
+        raise BadInput("--shares says how large train, tune and test are; name one of them with --split")
+
+
+def _squad_options(options: DataOptions) -> SquadOptions:
+    shares = SHARES if options.shares is None else read_shares(options.shares)
+    seed = options.seed or 0
+    return SquadOptions(options.paragraphs, seed, options.split, shares, distractors=options.distractors)
 
 
 def _paths(name: str, given: Sequence[str], wanted: str) -> Sequence[str]:

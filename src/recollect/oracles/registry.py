@@ -1,0 +1,34 @@
+"""The oracle of each agent: who plays its roles, and what counts as a turn with nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from recollect.agents.memory.recurrent_prompts import EMPTY_MEMORY
+from recollect.oracles.calculations import calculate_step, worked_answer
+from recollect.oracles.moment import Moment
+from recollect.oracles.reading import answer_from_text, keep_evidence
+from recollect.oracles.searching import search_step
+from recollect.oracles.taking_notes import IDLE, look_up, take_note
+
+Respond = Callable[[Moment], str]
+
+
+@dataclass(frozen=True)
+class OracleSpec:
+    """Who says what in each role."""
+
+    roles: Mapping[str, Respond]
+    idle: str = ""  # what is said where there is nothing to do; such turns are balanced against the others
+
+
+ORACLES: dict[str, OracleSpec] = {
+    "recurrent": OracleSpec({"memory": keep_evidence, "qa": answer_from_text}, EMPTY_MEMORY),
+    "tool_memory": OracleSpec({"memory": take_note, "qa": look_up}, IDLE),
+    "concat": OracleSpec({"qa": answer_from_text}),
+    "rag": OracleSpec({"qa": answer_from_text}),
+    "chat": OracleSpec({"agent": worked_answer}),
+    "hf": OracleSpec({"agent": calculate_step}),
+    "react": OracleSpec({"agent": search_step}),
+}

@@ -1,0 +1,60 @@
+"""The recipes for real models and data, each from its data to its report with the embedded model and few steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.commands import run
+
+LIMITS = "recurrent.memory.config"
+TINY = [
+    *("actor_rollout_ref.model.path=tiny", "trainer.total_training_steps=1", "sft.steps=2", "sft.batch_size=4"),
+    *("data.train_batch_size=2", "actor_rollout_ref.rollout.n=2", "data.val_max_samples=4"),
+]
+SHORT = [
+    *(f"{LIMITS}.style=plain", f"{LIMITS}.chunk_size=48", f"{LIMITS}.max_prompt_length=48"),
+    *(f"{LIMITS}.max_memorization_length=32", f"{LIMITS}.max_final_response_length=16"),
+]
+
+
+def squad_file(path: Path, paragraphs: int = 40) -> str:
+    """A file in SQuAD's format."""
+    articles = []
+    for n in range(paragraphs):
+        text = f"the house {n} is old. kolu {n} holds {n}72. nobody knows why."
+        answer = {"text": f"{n}72", "answer_start": text.index(f"{n}72")}
+        asked = {"id": f"q{n}", "question": f"what does kolu {n} hold?", "answers": [answer]}
+        articles.append({"title": f"t{n}", "paragraphs": [{"context": text, "qas": [asked]}]})
+    path.write_text(json.dumps({"data": articles}))
+    return str(path)
+
+
+def squad_tasks(folder: Path, *sizes: int) -> list[str]:
+    """Settings that name a training and a validation file."""
+    source = squad_file(folder / "squad.json")
+    asked = [word for size in sizes for word in ("--paragraphs", str(size))]
+    for split in ("train", "tune"):
+        done = run("data", "squad", source, str(folder / f"{split}.jsonl"), *asked, "--split", split)
+        assert done.returncode == 0, done.stderr
+    return [f"data.train_files={folder / 'train.jsonl'}", f"data.val_files={folder / 'tune.jsonl'}"]
+
+
+def phases(out: Path) -> set[str | None]:
+    return {json.loads(line).get("phase") for line in (out / "metrics.jsonl").read_text().splitlines()}
+
+
+def test_squad_memory(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    files = squad_tasks(tmp_path, 4)
+    done = run("train", "squad_memory", *files, *TINY, *SHORT, f"trainer.default_local_dir={out}")
+    assert done.returncode == 0, done.stderr
+    assert "found" in done.stdout
+    assert {"base", "sft"} <= phases(out)
+    assert json.loads((out / "report.json").read_text())["held_out"]["rl"] is not None
+
+
+def test_squad_memory_on_two_cores_takes_the_same_path(tmp_path: Path) -> None:
+    files = squad_tasks(tmp_path, 2)
+    done = run("train", "squad_memory", "size=cpu", *files, *TINY, *SHORT, "--dry-run")
+    assert done.returncode == 0, done.stderr
