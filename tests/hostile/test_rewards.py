@@ -30,6 +30,8 @@ class Attempt(NamedTuple):
 
 
 CHOICE = "Who is older, Tom Hanks or Meg Ryan?"
+CITY = "What is the capital of France?"
+FLAG = "Is the flag red rather than blue?"
 INTEGRAL = r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$."
 FACTOR = "Factor $x^2+3x+2$."
 ROOT = r"Simplify $\sqrt{12}$."
@@ -93,6 +95,17 @@ ATTEMPTS = [
     Attempt("sub_em", "an alternative", "What is the capital of France?", "Paris", "Paris or London", "Paris"),
     Attempt("sub_em", "a denial", "What is the capital of France?", "Paris", "not Paris", "Paris, France"),
     Attempt("sub_em", "the question again", CHOICE, "Tom Hanks", CHOICE, "Tom Hanks"),
+    Attempt("sub_em", "both sides of a rather than", FLAG, "red", "red blue", "The flag is red"),
+    Attempt("sub_em", "both sides of a versus", "Which is warmer, red vs blue?", "red", "blue, red", "red, not blue"),
+    Attempt("sub_em", "both of a between", "Between red and blue, which is warmer?", "red", "red & blue", "red"),
+    Attempt("sub_em", "two of three", "Is it red, blue or green?", "red", "red green", "It is red"),
+    Attempt("sub_em", "two letters", "Between A and B, which is first?", "B", "(A) (B)", "(B)"),
+    Attempt("sub_em", "both sides of a than", "Is the cat bigger than the dog?", "cat", "cat dog", "The cat is bigger"),
+    Attempt("sub_em", "a denial after the answer", CITY, "Paris", "Paris is wrong", "It was Paris, not London"),
+    Attempt("sub_em", "an exception", CITY, "Paris", "anything but Paris", "Paris"),
+    Attempt("sub_em", "a yes that is taken back", "Is it?", "yes", "yes incorrect", "Yes, that is correct"),
+    Attempt("sub_em", "what may be", "When was it?", "March", "it may be March", "It was March"),
+    Attempt("sub_em", "one of either", "When was it?", "March", "either March or April", "in March"),
     Attempt("qa_em", "two marked answers", "Who?", "Ann", r"\boxed{Ann} \boxed{Bob}", r"\boxed{Bob} \boxed{Ann}"),
 ]
 

@@ -125,7 +125,8 @@ def test_rewards_are_shares_and_ordered(answer: str, golds: list[str]) -> None:
     assert scores["em"] in (0, 1)
     assert scores["sub_em"] in (0, 1)
     assert scores["em"] <= scores["f1"] + 1e-12
-    assert scores["em"] <= scores["sub_em"]
+    if not any(len(normalize(g)) == 1 for g in golds):  # "(A) (B)" is B for em, and two letters for sub_em
+        assert scores["em"] <= scores["sub_em"]
 
 
 @given(golds=st.lists(TEXT, max_size=3), answer=st.sampled_from(["", " ", "the", "\n", "!?", "A, an: the."]))

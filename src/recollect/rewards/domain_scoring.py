@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.registries import DOMAINS
-from recollect.rewards.text import qa_em, sub_em
+from recollect.rewards.text import sub_em
 from recollect.rewards.weights import FALLBACK
 from recollect.types import Task
 
@@ -22,7 +22,7 @@ def no_signs(reading: JudgedTrajectory, spoken: Sequence[str]) -> list[float]:
 
 def same_words(answer: str, task: Task) -> bool:
     """Whether a text gives an accepted answer, in a few words."""
-    return bool(qa_em(answer, task) or sub_em(answer, task))
+    return bool(sub_em(answer, task))
 
 
 @dataclass(frozen=True)
