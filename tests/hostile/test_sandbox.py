@@ -32,3 +32,35 @@ def test_an_attempt_gains_nothing_and_breaks_nothing(pool: Pool, made: Attempt) 
     assert made.holds(ran), ran
     assert "BROKEN" not in after
     assert asyncio.run(pool.run("print('fine')")).out == "fine\n"
+
+
+NESTED = """
+import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+open("file", "w").close()
+os.chmod(".", 0)
+print("made")
+"""
+
+
+def test_folders_nested_deeper_than_python_recurses_go_with_the_box() -> None:
+    with opened("unsafe") as pool:
+        assert pool._box is not None
+        scratch = pool._box._scratch.path
+        assert asyncio.run(pool.run(NESTED)).out == "made\n"
+    assert not scratch.exists()
+
+
+def test_tools_list_and_search_folders_nested_deeper_than_python_recurses() -> None:
+    async def found(pool: Pool) -> list[str]:
+        async with pool.session() as session:
+            await session.program(NESTED.replace('os.chmod(".", 0)', 'open("file", "w").write("here")'))
+            asked = [("list_files", {}), ("grep", {"pattern": "he"})]
+            return [(await session.file(name, path=".", **more)).out for name, more in asked]
+
+    with opened("unsafe") as pool:
+        listed, grepped = asyncio.run(found(pool))
+    assert listed.endswith("/d/file (4 bytes)")
+    assert grepped.endswith("/d/file:1: here")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 from pathlib import Path
+
+from recollect.files.removal import remove_folder
 
 PREFIX = "recollect-sandbox-"
 OWNER = "owner"  # locked for as long as its process lives
@@ -25,7 +26,7 @@ class ScratchFolder:
 
     def close(self) -> None:
         """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path)
         if self._owner >= 0:
             os.close(self._owner)
         self._owner = -1
@@ -40,7 +41,7 @@ def remove_left() -> None:
             continue
         try:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         except OSError:  # its owner lives
             pass
         finally:

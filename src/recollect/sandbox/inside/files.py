@@ -152,10 +152,20 @@ def read_bytes(path: str, start: int, count: int) -> str:
 
 
 def _walk(path: str, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if name not in skipped)
-        for name in sorted(names):
-            yield os.path.relpath(os.path.join(folder, name), path) if path == "." else os.path.join(folder, name)
+    """The files below a folder, each folder's own before those of the folders in it; links to folders are left out."""
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if not entry.is_dir():
+                yield os.path.relpath(entry.path, path) if path == "." else entry.path
+        inner = (entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name not in skipped)
+        waiting += [entry.path for entry in inner][::-1]
 
 
 def list_files(path: str) -> str:
