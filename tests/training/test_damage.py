@@ -99,14 +99,36 @@ def state_of(text: str) -> Callable[[Path], None]:
 def changed(**values: object) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         state = json.loads((folder / checkpoint.STATE).read_text())
+        state.pop("files")  # an older version lists none
         state_of(json.dumps(state | values))(folder)
 
     return write
 
 
+def without_checksums(left: str | None, name: str) -> Callable[[Path], None]:
+    """Lose the checksums, or all that they say, and flip a byte that they would have shown."""
+
+    def damage(folder: Path) -> None:
+        place = folder / "checksums.json"
+        if left is None:
+            place.unlink()
+        elif left == "some":
+            place.write_text(json.dumps({k: v for k, v in json.loads(place.read_text()).items() if k != name}))
+        else:
+            place.write_text(left)
+        flip(folder / name)
+
+    return damage
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        without_checksums(None, "model.safetensors"),
+        without_checksums("{}", "model.safetensors"),
+        without_checksums("{}", OPTIMIZER),
+        without_checksums("[]", OPTIMIZER),
+        without_checksums("some", OPTIMIZER),
         lambda folder: flip(folder / "model.safetensors"),
         lambda folder: flip(folder / OPTIMIZER),
         lambda folder: (folder / OPTIMIZER).unlink(),
@@ -117,7 +139,22 @@ def changed(**values: object) -> Callable[[Path], None]:
         changed(step=10**9),
         changed(step="3"),
     ],
-    ids=["weights", "optimizer", "gone", "empty", "list", "little", "negative", "huge", "text"],
+    ids=[
+        "no-sums",
+        "no-entries",
+        "no-entries-2",
+        "list-of-sums",
+        "an-entry",
+        "weights",
+        "optimizer",
+        "gone",
+        "empty",
+        "list",
+        "little",
+        "negative",
+        "huge",
+        "text",
+    ],
 )
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     damage: Callable[[Path], None], whole_run: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
@@ -207,6 +244,42 @@ def test_a_finished_sft_run_writes_a_damaged_model_again(
     flip(tmp_path / "run" / "checkpoints" / "step-0" / "model.safetensors")
     with pytest.raises(BadInput, match=r"step-0 cannot be read .* move .* away to train again"):
         imitated(tmp_path / "run", small_model)
+
+
+@pytest.mark.parametrize("left", [None, "{}"])
+def test_the_model_of_a_finished_sft_run_does_not_lose_its_checksums_unnoticed(
+    left: str | None, tmp_path: Path, small_model: Path
+) -> None:
+    imitated(tmp_path / "run", small_model)
+    without_checksums(left, "model.safetensors")(tmp_path / "run" / "model")
+    with pytest.raises(BadInput, match=r"checksums\.json is "):
+        load_model(str(tmp_path / "run" / "model"), torch.float32)
+
+
+@pytest.mark.parametrize("cut", ["gone", "empty", "a line", "in a line", "in the last line"])
+def test_a_run_that_lost_rows_of_metrics_says_so_and_goes_on(
+    cut: str, whole_run: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = damaged_copy(whole_run)
+    shutil.rmtree(out / "checkpoints" / "step-3")
+    (out / "report.json").unlink()
+    path, before = out / "metrics.jsonl", rows(out)
+    first = path.read_bytes().index(b"\n") + 1
+    known = json.loads((out / "checkpoints" / "step-2" / checkpoint.STATE).read_text())["metrics_size"]
+    sizes = {"empty": 0, "a line": first, "in a line": first + 9, "in the last line": known - 3}
+    path.unlink() if cut == "gone" else os.truncate(path, sizes[cut])
+    again = trained(out, small_model)
+    said = capsys.readouterr().err
+    assert f"{path} has lost rows" in said
+    assert len(said.splitlines()) == 1
+    assert last_weights(whole_run).keys() == again.keys()
+    assert all(torch.equal(weight, again[name]) for name, weight in last_weights(whole_run).items())
+    after = rows(out)
+    assert after[-1]["step"] == 3
+    assert all(row in before for row in after if "reward/mean" in row)
+    path.unlink()
+    trained(out, small_model)  # complete by now
+    assert "has lost rows" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(

@@ -19,7 +19,7 @@ from recollect.data.questions import stored_questions
 from recollect.files.locks import NAME as LOCK
 from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
-from recollect.files.reading import lines, parse_json, read_json
+from recollect.files.reading import BLOCK, lines, parse_json, read_json
 from recollect.files.yaml import read_yaml
 from recollect.registries import ESTIMATORS
 from recollect.trajectories.codec import Row, encode
@@ -158,10 +158,19 @@ class RunDirectory:
         """Bytes of metrics so far."""
         return self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
 
-    def truncate_metrics(self, size: int) -> None:
-        """Drop the rows written after a checkpoint; the resumed run writes them again."""
-        if self.metrics_path.exists():
-            os.truncate(self.metrics_path, min(size, self.metrics_size()))
+    def truncate_metrics(self, size: int, warn: Callable[[str], None]) -> None:
+        """Drop the rows written after a checkpoint, which a resumed run writes again; warn if earlier ones are lost."""
+        found = self.metrics_size()
+        if found:
+            os.truncate(self.metrics_path, min(size, found))
+            kept = _cut_to_line(self.metrics_path)
+        else:
+            kept = 0
+        if kept < size:
+            warn(
+                f"{self.metrics_path} has lost rows: {kept:,} of the {size:,} bytes that the checkpoint knows are "
+                "there; the run goes on, and its report and plots lack them"
+            )
 
     def metrics(self) -> list[dict[str, Any]]:
         """All complete rows of metrics."""
@@ -197,6 +206,21 @@ class RunDirectory:
         """Read a JSON file of the run, None if there is none."""
         path = self.path / name
         return read_json(path) if path.is_file() else None
+
+
+def _cut_to_line(path: Path) -> int:
+    """Drop what follows the last line feed of a file; the bytes that are left."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            if (at := file.read(end - start).rfind(b"\n")) >= 0:
+                end = start + at + 1
+                break
+            end = start
+        file.truncate(end)
+    return end
 
 
 def _refuse_needed(cfg: Config, folder: Path) -> None:

@@ -20,12 +20,11 @@ from typing import Any
 from recollect.chat import Renderer
 from recollect.files.output import unwritten, writing
 from recollect.models.checkpoints import names
-from recollect.models.checksums import verify_checksums, write_checksums
+from recollect.models.checksums import CHECKED, STATE, file_names, verify_checksums, write_checksums
 from recollect.runs.directory import remove_tree, replace_tree
 from recollect.training.learner.learner import Learner, ValueLearner
 from recollect.types import BadInput
 
-STATE = "trainer_state.json"
 CRITIC = "critic"
 NEEDED = "metrics_size", "batches", "held_out", "trained_tokens"  # in the state of a checkpoint of RL
 
@@ -63,7 +62,7 @@ def _write(
     if critic is not None:
         (temporary / CRITIC).mkdir()
         critic.save(temporary / CRITIC)
-    (temporary / STATE).write_text(json.dumps(state))
+    (temporary / STATE).write_text(json.dumps({**state, CHECKED: [*file_names(temporary), STATE]}))
     write_checksums(temporary)
     replace_tree(temporary, final)
 
@@ -113,7 +112,7 @@ def load(
     learner.load(path)
     if critic is not None:
         critic.load(path / CRITIC)
-    return state
+    return {key: value for key, value in state.items() if key != CHECKED}
 
 
 def checked_state(path: Path, needed: Sequence[str] = ()) -> dict[str, Any]:

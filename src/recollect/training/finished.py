@@ -25,6 +25,9 @@ def finished(run: RunDirectory, total: int | None, console: Console) -> dict[str
     if not wrong and spoilt:
         raise BadInput(f"the checkpoint {BEST} is damaged: {spoilt}; delete it, or move {run.path} away to train again")
     if not wrong:
+        known = max((int(checkpoint.read_state(path)["metrics_size"]) for path in newest), default=0)
+        if run.metrics_size() < known:
+            console.warn(f"{run.metrics_path} has lost rows: {run.metrics_size():,} of {known:,} bytes are there")
         return dict(done)
     if spoilt:  # it may be the same files, and is made again with them
         remove_tree(folder / BEST)

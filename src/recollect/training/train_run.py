@@ -315,9 +315,9 @@ class TrainRun:
         progress = self.progress
         if not self._load_progress():
             if not checkpoint.names(self.folder, "sft"):
-                self.run.truncate_metrics(0)
+                self.run.truncate_metrics(0, self.console.warn)
             return False
-        self.run.truncate_metrics(progress.metrics_size)
+        self.run.truncate_metrics(progress.metrics_size, self.console.warn)
         if self.start is not None and self.start.foreign:
             first = self.start.path.parent / "step-0"
             if keeps_first(self.cfg) and progress.step:

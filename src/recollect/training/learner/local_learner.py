@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recollect.config import Config, Optim
 from recollect.engine.attention_check import fit_of
+from recollect.models.checksums import write_checksums
 from recollect.models.device import pick_dtype
 from recollect.models.load import context_window
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy, plain_weights
@@ -209,5 +210,6 @@ def _keep_base(folder: Path, model: Any) -> str | None:
         temporary = folder / f".{BASE}.writing"
         remove_tree(temporary)
         plain_copy(model, torch.float32, adapters=False).save_pretrained(temporary)
+        write_checksums(temporary)
         replace_tree(temporary, folder / BASE)
     return str((folder / BASE).absolute())

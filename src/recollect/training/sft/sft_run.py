@@ -13,7 +13,7 @@ from recollect.config import Config, Trainer
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import evaluate
 from recollect.models.checkpoints import damage, pin_models
-from recollect.models.checksums import write_checksums
+from recollect.models.checksums import CHECKED, SFT_REPORT, file_names, write_checksums
 from recollect.models.export import writing_model
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import RunDirectory
@@ -31,7 +31,6 @@ from recollect.training.sft.tool_data import CONVERSATIONS, tool_file
 from recollect.training.sft.updates import Supervised
 from recollect.types import BadInput, Sample, Task
 
-REPORT = "sft.json"  # written last: a run that has it is complete
 LAST = "step-0"  # the checkpoint of a complete run, which RL may start from
 LARGE = 50_000_000  # parameters from which the learning rate of the embedded models is too high
 
@@ -58,10 +57,10 @@ def _supervise(cfg: Config, console: Console, run: RunDirectory) -> dict[str, An
     _set_steps(cfg, learner, batches)
     _warn_of_rate(cfg, learner, console)
     run.open(cfg, console.say)
-    if (done := run.read_json(REPORT)) is not None:
+    if (done := run.read_json(SFT_REPORT)) is not None:
         if not (wrong := damage(run.path / "model") or damage(run.path / "checkpoints" / LAST)):
             console.say(f"already done: {run.path / 'model'}")
-            return dict(done)
+            return {key: value for key, value in done.items() if key != CHECKED}
         console.warn(f"{run.path} was complete, but is damaged: {wrong}")
     work = Supervised(cfg, run, console, learner, renderer, batches, conversations)
     with tracking(cfg, run, console):
@@ -73,7 +72,7 @@ def _supervise(cfg: Config, console: Console, run: RunDirectory) -> dict[str, An
         learner.export(made, cfg.sft.export_dtype)
         renderer.save(made)
     write_checksums(run.path / "model")
-    run.write_json(REPORT, report)
+    run.write_json(SFT_REPORT, {**report, CHECKED: file_names(run.path / "model")})
     console.say(f"model: {run.path / 'model'}")
     return report
 
@@ -156,11 +155,11 @@ def _train(cfg: Config, run: RunDirectory, console: Console, work: Supervised) -
         except Exception as error:
             why = " ".join(str(error).split())
             raise BadInput(f"{folder / LAST} cannot be read ({why}); move {run.path} away to train again") from None
-        run.truncate_metrics(state["metrics_size"])
+        run.truncate_metrics(state["metrics_size"], console.warn)
         return
     start = work.resume()
     if start == 0:
-        run.truncate_metrics(0)
+        run.truncate_metrics(0, console.warn)
     with interruptible(console, request, "update"):
         done = work.fit(start, lambda: request.made)
     if done < cfg.sft.steps:

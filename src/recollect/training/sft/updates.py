@@ -111,7 +111,7 @@ class Supervised:
         state = checkpoint.load_newest(self.run.path / "checkpoints", "sft", self.learner, self.console.warn)
         if state is None:
             return 0
-        self.run.truncate_metrics(state["metrics_size"])
+        self.run.truncate_metrics(state["metrics_size"], self.console.warn)
         return int(state["step"])
 
     def _items(self, start: int) -> Any:
