@@ -260,10 +260,18 @@ def test_bodies_that_are_no_requests(running: Running, monkeypatch: pytest.Monke
     assert post(url, json=long).json()["usage"]["completion_tokens"] <= 2
 
 
-def test_half_a_character_is_answered(running: Running) -> None:
-    for route, body in (("completions", b'{"prompt": "a\\ud800"'), ("chat/completions", CHAT)):
+def test_half_a_character_is_refused_by_name(running: Running) -> None:
+    for route, body, param in (
+        ("completions", b'{"prompt": "a\\ud800"', "prompt"),
+        ("completions", b'{"prompt": "a", "model": "\\ud800"', "model"),
+        ("completions", b'{"prompt": "a", "odd\\ud800": 1', "odd?"),
+        ("completions", b'{"prompt": "a", "stop": ["\\ud800"]', "stop"),
+        ("chat/completions", CHAT, "messages"),
+    ):
         answer = post(f"{running.url}/v1/{route}", content=body + b', "max_tokens": 2}')
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == 400, answer.text
+        assert "half a character" in answer.json()["error"]["message"]
+        assert answer.json()["error"]["param"] == param
 
 
 def test_a_limit_that_is_null_is_none(running: Running) -> None:

@@ -6,7 +6,6 @@ of a conversation that grew turn by turn, so a model is trained on exactly what 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from recollect.chat.media import refuse_media
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
+from recollect.files.half_characters import loads_whole
 from recollect.types import BadInput, Message, ToolCall
 
 SHAREGPT_ROLES = {
@@ -152,7 +152,7 @@ def _call(row: Any, place: str) -> ToolCall:
 
 def _parsed(value: Any) -> Any:
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return loads_whole(value) if isinstance(value, str) else value
     except ValueError:
         return value
 

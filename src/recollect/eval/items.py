@@ -126,7 +126,7 @@ class ItemLog:
         """Keep an item; it is on disk when this returns."""
         self.items[item.id, item.sample] = item
         if self.path is not None:
-            with writing(self.path), self.path.open("a") as file:
+            with writing(self.path), self.path.open("a", encoding="utf-8", errors="replace") as file:
                 file.write(json.dumps(asdict(item), ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())

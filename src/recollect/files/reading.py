@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from recollect.files.half_characters import WHAT as HALF
+from recollect.files.half_characters import line_of_half, says_half
 from recollect.types import BadInput
 
 MB = 1 << 20
@@ -75,6 +77,7 @@ def parse_json(text: str | bytes, place: str, line: int = 0) -> Any:
     """The value of a JSON text; ``place``, and ``line`` if it is given, are for messages."""
     at = f"{place}: broken JSON at line {line}" if line else f"{place}: broken JSON"
     try:
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(text)
     except json.JSONDecodeError as error:
         where = "" if line else f" at line {error.lineno}"
@@ -87,6 +90,9 @@ def parse_json(text: str | bytes, place: str, line: int = 0) -> Any:
         raise BadInput(f"{at}: a number has thousands of digits") from None
     if is_deep(value):
         raise BadInput(f"{at}: {_DEEP}")
+    if says_half(text, value):
+        where = "" if line else f" at line {line_of_half(text)}"
+        raise BadInput(f"{at}{where}: it holds {HALF}")
     return value
 
 

@@ -16,6 +16,7 @@ import zstandard
 from recollect.config import Config
 from recollect.config.compose import differing, to_yaml
 from recollect.data.questions import stored_questions
+from recollect.files.half_characters import made_whole, says_half
 from recollect.files.locks import NAME as LOCK
 from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
@@ -236,7 +237,7 @@ def _refuse_needed(cfg: Config, folder: Path) -> None:
 
 
 def dump(value: Any, indent: int | None = None) -> str:
-    """JSON that every program can read: numbers that are not finite become null."""
+    """JSON that every program can read: numbers that are not finite become null, half characters question marks."""
 
     def finite(x: Any) -> Any:
         if isinstance(x, float):
@@ -246,9 +247,10 @@ def dump(value: Any, indent: int | None = None) -> str:
         return [finite(v) for v in x] if isinstance(x, list | tuple) else x
 
     try:
-        return json.dumps(value, indent=indent, allow_nan=False)
+        text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
-        return json.dumps(finite(value), indent=indent, allow_nan=False)
+        text = json.dumps(value := finite(value), indent=indent, allow_nan=False)
+    return json.dumps(made_whole(value), indent=indent) if says_half(text, value) else text
 
 
 def rows_of(groups: Sequence[Group]) -> Iterator[Row]:

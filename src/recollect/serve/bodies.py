@@ -12,8 +12,10 @@ from typing import Any
 
 from starlette.requests import Request
 
+from recollect.files.half_characters import WHAT as HALF
+from recollect.files.half_characters import has_half, says_half
 from recollect.serve.limits import BODY_S, DEPTH, SHARES, SMALL
-from recollect.serve.protocol import BadRequest
+from recollect.serve.protocol import BadRequest, clipped
 
 TRIM_S = 1.0  # after a large body
 
@@ -112,13 +114,17 @@ def parsed(data: bytearray, marks: int) -> dict[str, Any]:
     if max(data.count(b"[") + data.count(b"{"), data.count(b":")) > marks:
         raise BadRequest(f"the body holds more than {marks} lists, objects or names")
     try:
-        body = json.loads(data)
+        text = data.decode("utf-8-sig")
+        body = json.loads(text)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON, or nested too deeply") from None
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
     if _depth(body) > DEPTH:
         raise BadRequest(f"the body is nested too deeply: more than {DEPTH} levels")
+    if says_half(text, body):
+        key = next(key for key in body if has_half({key: body[key]}))
+        raise BadRequest(f"the body holds {HALF} in {clipped(key)}", clipped(key))
     return body
 
 

@@ -117,6 +117,7 @@ def _refuse_long(text: str, renderer: Renderer, bounds: Bounds, param: str) -> N
 def clipped(value: Any) -> str:
     """What a client wrote, as far as an error repeats it."""
     text = value if isinstance(value, str) else type(value).__name__ if isinstance(value, list | dict) else str(value)
+    text = text[: SHOWN + 1].encode("utf-8", "replace").decode()
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
@@ -205,7 +206,7 @@ def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
             f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt"
         )
     if isinstance(given, str):
-        ids = renderer.encode(given.encode("utf-8", "replace").decode())
+        ids = renderer.encode(given)
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
         ids = list(given)
     else:

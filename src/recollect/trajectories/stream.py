@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
+from recollect.files.half_characters import WHAT as HALF
 from recollect.files.reading import bounded, open_file, refuse_odd
 from recollect.trajectories.collection import members
 from recollect.trajectories.scan import BLOCK, MAX_RECORD, CutOff, values
@@ -250,6 +251,8 @@ def _why(text: bytes, message: str) -> str:
         text.decode()
     except UnicodeDecodeError as error:
         return f"it is not UTF-8 (byte {error.start + 1} of the record)"
+    if "hex escape" in message:
+        return f"broken JSON: it holds {HALF}"
     cut = message.startswith("EOF")
     return f"broken JSON: {'it is cut off' if cut else message}"
 

@@ -6,10 +6,10 @@ replies to is a ``respond``; what is said last is the answer.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from recollect.chat.conversation import SHAREGPT_ROLES
+from recollect.files.half_characters import loads_whole
 from recollect.trajectories.field_names import NotATrajectory, action, answer_in, question_in, text_of, unified
 from recollect.trajectories.produced import ENDING
 from recollect.trajectories.schema import Record, kind
@@ -175,8 +175,8 @@ def _call(call: Any) -> tuple[str, Any]:
 
 def _parsed(value: Any) -> Any:
     try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
+        return loads_whole(value) if isinstance(value, str) else value
+    except ValueError:
         return value
 
 

@@ -6,12 +6,12 @@ the assistant wrote around its command, phases, turns and return codes.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from recollect.chat.json_calls import hermes
 from recollect.chat.text_calls import react
+from recollect.files.half_characters import loads_whole
 from recollect.trajectories.field_names import (
     INPUT,
     OUTPUT,
@@ -114,8 +114,8 @@ def called(content: str, phase: str) -> tuple[str, Any]:
 def _object(content: str) -> tuple[str, Any] | None:
     """A call that is a JSON object with a tool and an input."""
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
+        value = loads_whole(content)
+    except ValueError:
         return None
     tool, given = find(value, (*TOOL[:3], "name")), find(value, INPUT)
     return (value[tool], value[given]) if tool and given and isinstance(value[tool], str) and value[tool] else None
@@ -144,7 +144,7 @@ def _answer(output: Any) -> str | None:
     """The answer in a result that is an object, or its JSON."""
     if isinstance(output, str) and output.lstrip().startswith("{"):
         try:
-            output = json.loads(output)
-        except (ValueError, RecursionError):
+            output = loads_whole(output)
+        except ValueError:
             return None
     return answer_in(output)[0] if isinstance(output, dict) else None

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from recollect.agents.progress import shown
 from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.config.amounts import too_many
+from recollect.files.half_characters import made_whole
 from recollect.files.locks import lock_file
 from recollect.files.output import refuse_output, write_atomic, writing
 from recollect.policies.endpoint import EndpointGone
@@ -66,7 +67,7 @@ class Store:
 
     def add(self, task: str, sample: int, record: dict[str, Any]) -> None:
         """Keep an attempt."""
-        line = to_json(record, inf_nan_mode="constants", serialize_unknown=True)
+        line = _line(record)
         self.rows[task, sample] = line
         with writing(self.path):
             self.file.write(line + b"\n")
@@ -88,6 +89,14 @@ class Store:
         self.file.close()
         self.path.unlink()
         return list(written)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    """A record as JSON, with question marks for half characters, which a model can write into a call."""
+    try:
+        return to_json(record, inf_nan_mode="constants", serialize_unknown=True)
+    except PydanticSerializationError:
+        return to_json(made_whole(record), inf_nan_mode="constants", serialize_unknown=True)
 
 
 def apart(names: Sequence[str]) -> list[str]:
