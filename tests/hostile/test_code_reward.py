@@ -117,6 +117,129 @@ def test_honest_programs_pass(name: str) -> None:
     assert score(program, **(tests if isinstance(tests, dict) else {"tests": tests})) == 1
 
 
+VEC = (
+    "class Vec:\n    def __init__(self, x, y): self.x, self.y = x, y\n    def __add__(self, o): return Vec(self.x + o.x, self.y + o.y)\n"
+    "    def __mul__(self, k): return Vec(self.x * k, self.y * k) if isinstance(k, int) else self.x * k.x + self.y * k.y\n    __rmul__ = __mul__\n"
+    "    def __eq__(self, o): return isinstance(o, Vec) and (self.x, self.y) == (o.x, o.y)\n    def __hash__(self): return hash((self.x, self.y))\n"
+    "    def __lt__(self, o): return (self.x, self.y) < (o.x, o.y)\n    def __abs__(self): return (self.x ** 2 + self.y ** 2) ** 0.5\n    def __bool__(self): return bool(self.x or self.y)\n"
+    "def mirror(v): return Vec(v.y, v.x)\ndef corner(x, y): return Vec(x, y)"
+)
+OF_VECTORS = [
+    "assert Vec(1, 2) + Vec(3, 4) == Vec(4, 6)",
+    "assert Vec(1, 2) * 3 == Vec(3, 6)",
+    "want = Vec(2, 1)\nassert mirror(Vec(1, 2)) == want",
+    "assert [mirror(Vec(1, 2))] == [Vec(2, 1)]",
+    "assert mirror(Vec(1, 2)) != Vec(1, 2)",
+    "assert mirror(corner(3, 4)) == corner(4, 3)",
+    "assert mirror(Vec(1, 2)) in {Vec(2, 1)}",
+]
+HONEST_OBJECTS = {
+    "vectors": (VEC, [*OF_VECTORS, "assert 2 * Vec(1, 2) == Vec(2, 4)", "assert Vec(1, 2) * Vec(3, 4) == 11", "assert Vec(1, 2) < Vec(1, 3)", "assert not Vec(1, 3) < Vec(1, 2)", "assert abs(Vec(3, 4)) - 5 == 0", "assert Vec(1, 0) and not Vec(0, 0)", "assert sorted([Vec(2, 1), Vec(1, 2)])[0] == Vec(1, 2)", "assert len({Vec(1, 2), Vec(1, 2)}) == 1"]),
+    "a dataclass": ("from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    x: int\n    name: str = 'a'\ndef up(p): return P(p.x + 1, p.name)", ["assert up(P(1)) == P(2)", "assert up(P(1, 'b')) == P(2, 'b')", "assert P(1) < P(2) and max(P(1), P(2)).x == 2", "assert P(1) != P(1, 'b')"]),
+    "part of it counts": ("class Card:\n    def __init__(self, rank, suit): self.rank, self.suit = rank, suit\n    def __eq__(self, o): return self.rank == o.rank\ndef best(c): return max(c, key=lambda v: v.rank)", ["a, b = Card(3, 'h'), Card(9, 's')\nassert best([a, b]) == b", "assert best([Card(3, 'h'), Card(9, 's')]) == Card(9, 'x')"]),
+    "identity": ("class Node:\n    def __init__(self, v): self.v = v; self.next = None\nclass Chain:\n    def __init__(self): self.head = None\n    def add(self, n): self.head = n", ["c, n = Chain(), Node(1)\nc.add(n)\nassert c.head == n", "assert c.head != Node(1)"]),
+    "equal to a number": ("class Money:\n    def __init__(self, n): self.n = n\n    def __eq__(self, o): return self.n == getattr(o, 'n', o)\ndef pay(n): return Money(n)", ["want = 5\nassert pay(5) == want", "assert pay(5) != want + 1"]),
+    "modulo": ("class Mod:\n    def __init__(self, n): self.n = n % 7\n    def __eq__(self, o): return self.n == (o.n if isinstance(o, Mod) else o % 7)\ndef m(n): return Mod(n)", ["want = [3, 10]\nassert m(10) == want[0] and m(3) == want[1]", "assert m(10) == Mod(3)"]),
+    "valid arguments only": ("class Day:\n    def __init__(self, m, d):\n        if not (0 < m < 13 and 0 < d < 32): raise ValueError\n        self.m, self.d = m, d\n    def __eq__(self, o): return (self.m, self.d) == (o.m, o.d)\ndef after(x): return Day(x.m, x.d + 1)", ["assert after(Day(1, 5)) == Day(1, 6)"]),
+    "a walk": ("class Node:\n    def __init__(self, v, next=None): self.v, self.next = v, next\ndef build(xs):\n    head = None\n    for x in reversed(xs): head = Node(x, head)\n    return head", ["node, seen = build([1, 2]), []\nwhile node:\n    seen.append(node.v)\n    node = node.next\nassert seen == [1, 2]"]),
+    "holds": ("class Span:\n    def __init__(self, a, b): self.a, self.b = a, b\n    def __contains__(self, x): return isinstance(x, int) and self.a <= x <= self.b", ["assert 3 in Span(1, 5)", "assert 9 not in Span(1, 5)"]),
+    "an expected error": ("class Empty(LookupError): pass\ndef first(x):\n    if not x: raise Empty('none')\n    return x[0]", ["import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        with self.assertRaises(Empty): first([])\n    def test_b(self):\n        with self.assertRaisesRegex(LookupError, 'none'): first([])"]),
+    "helpers of the program's": ("from math import isclose, gcd\nimport numpy as np\ndef f(x): return x / 3", ["assert isclose(f(1), 1 / 3)", "assert gcd(12, int(f(24))) == 4", "assert np.allclose(f(6), 2.0)"]),
+    "named like a helper": ("def gcd(a, b): return b if a == 0 else gcd(b % a, a)\ndef product(x):\n    p = 1\n    for v in x: p *= v\n    return p", ["assert gcd(12, 8) + 0 == 4", "assert product([2, 3]) - 6 == 0"]),
+    "named like a built-in": ("def pow(a, b): return a ** b if b >= 0 else None", ["assert abs(pow(2, 3) - 8) < 1e-9", "assert pow(2, -1) is None"]),
+    "an entry point like a built-in": ("def round(x, n): return int(x * 10 ** n + 0.5) / 10 ** n", {"test": "def check(candidate):\n    assert abs(candidate(2.567, 2) - 2.57) < 1e-6\n    assert round(candidate(2.5, 0)) == 3\n", "entry_point": "round"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST_OBJECTS)
+def test_honest_objects_and_names_pass(name: str) -> None:
+    program, tests = HONEST_OBJECTS[name]
+    assert score(program, **(tests if isinstance(tests, dict) else {"tests": tests})) == 1
+
+
+ENDS = {
+    "StopIteration": "def f(x): raise StopIteration",
+    "a subclass": "class E(StopIteration): pass\ndef f(x): raise E",
+    "StopAsyncIteration": "def f(x): raise StopAsyncIteration",
+    "a subclass of the async one": "class E(StopAsyncIteration): pass\ndef f(x): raise E",
+    "GeneratorExit": "def f(x): raise GeneratorExit",
+    "its own exit": "class E(Exception): pass\nE.__name__ = E.__qualname__ = 'StopIteration'\ndef f(x): raise E",
+}
+LOOPS = [
+    "assert all(map(f, [1, 2]))",
+    "assert all(a == b for a, b in zip(map(f, [1, 2]), [1, 4]))",
+    "want = iter([1, 4])\nfor got in map(f, [1, 2]):\n    assert got == next(want)",
+    "assert not [v for v in map(f, [1, 2]) if v != 1 and v != 4]",
+    "assert not list(filter(lambda v: f(v) != v * v, [1, 2])) and f(1) is not None",
+    "assert next(map(f, [1]), 1) == 1",
+    "for got in iter(lambda: f(2), 4):\n    assert False",
+]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ending_the_judges_loop_is_an_error(name: str) -> None:
+    assert score(ENDS[name], tests=LOOPS) == 0
+
+
+def test_loops_over_right_values_pass() -> None:
+    assert score("def f(x): return x * x", tests=LOOPS) == 1
+
+
+SUPPLIED = {
+    "a class math": ("class math:\n    isclose = staticmethod(lambda *a, **k: True)\ndef add(a, b): return 99", {"tests": ["assert math.isclose(add(1, 2), 3)"]}),
+    "a class np": ("class np:\n    allclose = staticmethod(lambda *a, **k: True)\ndef add(a, b): return 99", {"tests": ["assert np.allclose(add(1, 2), 3)"]}),
+    "an object math": ("class M:\n    def isclose(self, *a, **k): return True\nmath = M()\ndef add(a, b): return 99", {"tests": ["assert math.isclose(add(1, 2), 3)"]}),
+    "another module as math": ("import operator as math\nmath.isclose = lambda *a: True\ndef add(a, b): return 99", {"tests": ["assert math.isclose(add(1, 2), 3)"]}),
+    "its isclose": ("def isclose(*a, **k): return True\ndef add(a, b): return 99", {"tests": ["assert isclose(add(1, 2), 3)"]}),
+    "another function as isclose": ("from operator import ne as isclose\ndef add(a, b): return 99", {"tests": ["assert isclose(add(1, 2), 3)"]}),
+    "its Counter": ("class Counter:\n    def __init__(self, x): pass\n    def __eq__(self, o): return True\ndef add(a, b): return 99", {"tests": ["assert Counter([add(1, 2)]) == Counter([3])"]}),
+    "with an entry point": ("def isclose(*a): return True\ndef add(a, b): return 99", {"test": "def check(c):\n    assert isclose(c(1, 2), 3)\n", "entry_point": "add"}),
+    "imported in one function": ("class math:\n    isclose = staticmethod(lambda *a, **k: True)\ndef add(a, b): return 99", {"tests": ["def g():\n    import math\n    return math.pi\nassert math.isclose(add(1, 2), 3)"]}),
+    "abs beside round": ("def round(x, n=0): return 99\nabs = lambda x: 0", {"tests": ["assert abs(round(2.567, 2) - 2.57) < 1e-6"]}),
+    "abs beside pow": ("def pow(a, b): return 99\nabs = len = max = lambda *x: 0", {"tests": ["assert abs(pow(2, 3) - 8) < 1e-6", "assert max(pow(2, 3), 0) == 8 + 0"]}),
+    "all beside sum": ("def sum(a): return 99\nall = any = lambda x: True", {"tests": ["assert all(sum(a) == b for a, b in [([1, 2], 3)])"]}),
+    "abs beside round, entry point": ("def round(x, n=0): return 99\nabs = lambda x: 0", {"test": "def check(candidate):\n    assert abs(candidate(2.567, 2) - 2.57) < 1e-6\n", "entry_point": "round"}),
+    "its isinstance": ("def round(x): return 99\nisinstance = lambda *a: True", {"tests": ["assert isinstance(round(2.5), str)"]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUPPLIED)
+def test_names_of_pythons_are_not_the_programs(name: str) -> None:
+    program, tests = SUPPLIED[name]
+    assert score(program, **tests) == 0
+
+
+FAKE = "class Vec:\n    def __init__(self, x, y): pass\n    def __add__(self, o): return self\n    __mul__ = __rmul__ = __add__\n"
+FAKES = "def mirror(v): return Vec(9, 9)\ndef corner(x, y): return Vec(x, y)"
+FRAME = (
+    "import sys\ndef link():\n    f = sys._getframe()\n    while f:\n        for v in f.f_locals.values():\n            if type(v).__name__ == 'Link': return v\n        f = f.f_back\n"
+    "def hook():\n    it = link()\n    if it: it._pack_object = lambda value, depth: ['mine', 0, 'Vec']\nhook()\n"
+)
+UNEQUAL = {
+    "equals everything": FAKE + "    def __eq__(self, o): return True\n    __hash__ = lambda s: 1\n" + FAKES,
+    "equals its kind": FAKE + "    def __eq__(self, o): return isinstance(o, Vec)\n    __hash__ = lambda s: 1\n" + FAKES,
+    "forged numbers": FRAME + FAKE + FAKES,
+    "forged numbers and equality": FRAME + FAKE + "    def __eq__(self, o): return True\n    __hash__ = lambda s: 1\n" + FAKES,
+    "forged numbers from a call": FRAME + FAKE + FAKES.replace("return Vec(9, 9)", "hook(); return Vec(9, 9)"),
+    "the oldest": FAKE.replace("pass", "Vec.n = self.n = getattr(Vec, 'n', 0) + 1") + "    def __eq__(self, o): return self.n + 1 == getattr(o, 'n', 0) or self.n == getattr(o, 'n', 0) + 1\n    __hash__ = lambda s: 1\n" + FAKES,
+    "every second time": FAKE + "    n = 0\n    def __eq__(self, o):\n        Vec.n += 1\n        return Vec.n % 2 == 0\n    __hash__ = lambda s: 1\n" + FAKES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_equality_of_the_programs_objects_tells_them_apart(name: str) -> None:
+    assert score(UNEQUAL[name], tests=[t for t in OF_VECTORS if "!=" not in t]) == 0
+
+
+OPERATORS = "class Z:\n    __sub__ = __rsub__ = __add__ = __abs__ = __neg__ = lambda s, *a: {}\n    __lt__ = lambda s, o: True\n    __gt__ = lambda s, o: False\n    __eq__ = lambda s, o: o == 0\n    __bool__ = lambda s: False\n    __contains__ = lambda s, o: True\n    __round__ = __int__ = __float__ = __index__ = lambda s, *a: 0\ndef add(a, b): return Z()"
+WITH_OPERATORS = [*CHECKS, "zero = 0\nassert add(1, 2) - 3 == zero", "assert not (add(1, 2) - 3)", "assert abs(add(1, 2) - 3) < 1e-6", "assert not abs(3 - add(1, 2))", "assert 3 in add(1, 2)", "assert add(1, 2) < 4", "assert -(add(1, 2) - 3) == zero"]  # fmt: skip
+
+
+@pytest.mark.parametrize("gives", ["0.0", "Z()", "s"])
+def test_arithmetic_that_forgets_its_operand_earns_nothing(gives: str) -> None:
+    assert score(OPERATORS.format(gives), tests=WITH_OPERATORS) == 0
+
+
 REF = "def _ref(a, b):\n    return a + b\n"
 CASE = "import unittest\nclass Sums(unittest.TestCase):\n    def setUp(self): self.want = 3\n    def test_a(self): self.assertEqual(add(1, 2), self.want)\n    def test_b(self):\n        with self.assertRaises(TypeError): add(1, 'a')\n"
 DEFINED = {

@@ -16,11 +16,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from recollect.rewards.code_shared import is_import, shared
+from recollect.rewards.code_sources import sources_of
 from recollect.rewards.code_steps import literal, steps_of
+from recollect.rewards.joined_source import joined
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class AssertionScript:
     """Assertions that are run one after another in one process."""
 
     steps: tuple[tuple[str, str, Any], ...]  # (kind, source, expected): kind is setup, value or check
+    entry_point: str = ""
 
     @property
     def count(self) -> int:
@@ -57,7 +59,7 @@ class AssertionScript:
         if all(kind in plain and plain[kind](source) for kind, source in steps):
             return f"{_HARNESS}\n_harness({code!r}, {steps!r})\n", ""
         given = shared([source for kind, source in steps if kind == "setup"], code)
-        return f"{_judge()}\nmain({code!r})\n", json.dumps([given, steps])
+        return f"{_judge()}\nmain({code!r})\n", json.dumps([given, steps, sources_of(steps, self.entry_point)])
 
     def passed(self, status: int, out: str) -> int:
         """How many tests passed; the exit status does not matter, since every verdict was written when it was known."""
@@ -114,8 +116,9 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
     if all(isinstance(t, Mapping) for t in items):
         return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))
     before = [*_texts(row.get("test_imports")), *_texts(row.get("test_setup_code"))]
-    steps = steps_of("\n".join([*before, *map(str, items)]), str(row.get("entry_point") or ""))
-    return _checked([AssertionScript(tuple(steps))])
+    entry_point = str(row.get("entry_point") or "")
+    steps = steps_of("\n".join([*before, *map(str, items)]), entry_point)
+    return _checked([AssertionScript(tuple(steps), entry_point)])
 
 
 def _texts(value: Any) -> list[str]:
@@ -157,7 +160,8 @@ def _plain_call(source: str) -> bool:
 @cache
 def _judge() -> str:
     """The judge's program, compiled once: the sandbox runs the same Python."""
-    code = compile(Path(__file__).with_name("code_judge.py").read_text(), "judge", "exec", dont_inherit=True)
+    parts = ("code_far", "code_link", "decoys", "code_objects", "code_judge")
+    code = compile(joined([f"recollect.rewards.{part}" for part in parts]), "judge", "exec", dont_inherit=True)
     text = base64.b64encode(zlib.compress(marshal.dumps(code))).decode()
     return f"import binascii, marshal, zlib\nexec(marshal.loads(zlib.decompress(binascii.a2b_base64({text!r}))))"
 
