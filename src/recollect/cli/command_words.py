@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from recollect.models.load import EMBEDDED
+from recollect.models.checkpoints import EMBEDDED, SMOLLM2
 from recollect.types import BadInput
 
 _SETTING = re.compile(r"\+{0,2}(?P<key>[A-Za-z_][\w.]*)=")
@@ -38,4 +38,4 @@ def ask_arguments(words: Sequence[str], has_roles: bool) -> tuple[str | None, st
 
 
 def _is_model(word: str) -> bool:
-    return word == EMBEDDED or Path(word).expanduser().exists()
+    return word in (EMBEDDED, SMOLLM2) or Path(word).expanduser().exists()

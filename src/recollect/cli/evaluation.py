@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli.app import Quiet, Roles, Settings, app
+from recollect.cli.app import Quiet, Roles, app
 from recollect.types import BadInput
 
 
@@ -18,7 +18,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[CHECKPOINT] [KEY=VALUE]...",
-            help="A run directory, a checkpoint, a model folder, or `tiny`; then settings.",
+            help="A run directory, a checkpoint, a model folder, a GGUF file, `smollm2` or `tiny`; then settings.",
         ),
     ] = None,
     role: Roles = None,
@@ -84,7 +84,7 @@ def ask(
         list[str],
         typer.Argument(
             metavar="[CHECKPOINT] QUESTION [KEY=VALUE]...",
-            help="A run directory, a checkpoint, a model folder, or `tiny`; the question; settings, in any order.",
+            help="A run, a checkpoint, a model, `smollm2` or `tiny`; the question; settings; in any order.",
         ),
     ],
     document: Annotated[Path, typer.Option("--document", "-d", help="The text to read, of any length.")],
@@ -95,6 +95,7 @@ def ask(
 
     \b
     recollect ask runs/recollect/needle --document notes.txt "What does mira hold?"
+    recollect ask smollm2 --document notes.txt "Where was Anna born?"
     recollect ask --role memory=DIR --role qa=http://localhost:8000/v1 --document notes.txt "What does mira hold?"
     """
     from recollect.cli.command_words import ask_arguments
@@ -103,15 +104,19 @@ def ask(
     from recollect.workflows.eval.eval_run import answer_question
 
     checkpoint, question, settings = ask_arguments(given, bool(role))
-    print(answer_question(named(checkpoint, role or [], settings), document, question, Console(quiet)))
+    print(answer_question(named(checkpoint, role or [], settings, reads=True), document, question, Console(quiet)))
 
 
 @app.command()
 def serve(
-    checkpoint: Annotated[
-        str, typer.Option("--checkpoint", "-c", help="A run, a checkpoint, a model folder, or `tiny`.")
-    ],
-    settings: Settings = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CHECKPOINT] [KEY=VALUE]...",
+            help="A run, a checkpoint, a model folder, a GGUF file, `smollm2` or `tiny`; then settings.",
+        ),
+    ] = None,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c", help="The same as the first word.")] = None,
     port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8000,
     host: Annotated[str, typer.Option(help="Others than this machine need a key.")] = "127.0.0.1",
     max_tokens: Annotated[int, typer.Option(help="Longest completion that may be asked for.", min=1)] = 4096,
@@ -124,7 +129,8 @@ def serve(
     """Serve a checkpoint to clients of the OpenAI protocol, with the engine of this process.
 
     \b
-    recollect serve --checkpoint runs/recollect/needle --port 8000
+    recollect serve runs/recollect/needle --port 8000
+    recollect serve smollm2
 
     With the environment variable RECOLLECT_SERVE_KEY set, clients must send that key.
     """
@@ -133,15 +139,21 @@ def serve(
         from recollect.serve.start import serve as answer
     except ImportError as error:
         raise BadInput(f"serving needs the package {error.name}: pip install 'recollect-rl[serve]'") from None
+    from recollect.cli.command_words import plain_first
     from recollect.runtime.console import Console
 
+    settings = plain_first(given or [])
+    if checkpoint is None:
+        if not settings or "=" in settings[0]:
+            raise BadInput("serve what? recollect serve CHECKPOINT, or --checkpoint CHECKPOINT")
+        checkpoint = settings.pop(0)
     limits = ServeLimits(max_tokens, max_body, concurrency, connections)
-    answer(checkpoint, host, port, list(settings or []), limits, child, Console(quiet))
+    answer(checkpoint, host, port, settings, limits, child, Console(quiet))
 
 
 @app.command()
 def export(
-    checkpoint: Annotated[str, typer.Argument(help="A run directory, a checkpoint, or a model folder.")],
+    checkpoint: Annotated[str, typer.Argument(help="A run, a checkpoint, a model folder, a GGUF file or `smollm2`.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
     dtype: Annotated[str, typer.Option(help="Type of the weights: float32 or bfloat16.")] = "float32",
 ) -> None:

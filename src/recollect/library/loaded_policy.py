@@ -82,10 +82,10 @@ def _message(given: Message | Mapping[str, str]) -> Message:
 
 
 def load(path: str | Path, *, settings: Mapping[str, Any] | None = None) -> LoadedPolicy:
-    """A policy from a run, a checkpoint, a model folder, a hub name or ``"tiny"``.
+    """A policy from a run, a checkpoint, a model folder, a GGUF file, a hub name, ``"smollm2"`` or ``"tiny"``.
 
     >>> import recollect
     >>> recollect.load("tiny")
     LoadedPolicy('tiny')
     """
-    return LoadedPolicy(named(str(path), [], list((settings or {}).items())))
+    return LoadedPolicy(named(str(path), [], list((settings or {}).items()), reads=True))

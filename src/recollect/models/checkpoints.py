@@ -14,6 +14,7 @@ from recollect.models.tiny import SCRATCH
 from recollect.types import BadInput
 
 EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
+SMOLLM2 = "smollm2"  # the name of the model of models/smollm2.py; a model folder of this name goes before it
 CHECKPOINTS, EXPORTED = "checkpoints", "model"  # folders of a run: what it saved on the way, and what `sft` leaves
 KINDS = ("step", "sft")  # of checkpoints: those of RL go before those of the warm start
 MOST_HEADER = 100 * MB  # of a file of weights
@@ -30,7 +31,7 @@ def names(folder: Path, kind: str) -> list[str]:
 def find_checkpoint(name: str) -> tuple[str, Path | None]:
     """The model folder behind a name (of a run: its newest checkpoint), and the run that it belongs to, if any."""
     if not name.strip():
-        raise BadInput("the checkpoint's name is empty; name a run, a checkpoint, a model folder or tiny")
+        raise BadInput("the checkpoint's name is empty; name a run, a checkpoint, a model folder, a GGUF file or tiny")
     path = Path(name).expanduser()
     if name == EMBEDDED or name in SCRATCH or not path.is_dir():
         return name, None
@@ -40,7 +41,7 @@ def find_checkpoint(name: str) -> tuple[str, Path | None]:
         if wrong := problem(path):
             raise BadInput(f"{name} is not a whole checkpoint: {wrong}")
         return str(path), path.parent.parent
-    if _is_model(path):
+    if is_model(path):
         return name, None
     if (path / CHECKPOINTS).is_dir() or (path / EXPORTED).is_dir():
         return str(_newest(path, name)), path
@@ -66,7 +67,7 @@ def _newest(run: Path, name: str) -> Path:
 
 def problem(folder: Path) -> str:
     """What a model folder lacks; empty for one that is whole."""
-    if not _is_model(folder):
+    if not is_model(folder):
         return "it has no config.json"
     for index in folder.glob("*.index.json"):
         try:
@@ -90,7 +91,8 @@ def damage(folder: Path) -> str:
     return problem(folder)
 
 
-def _is_model(folder: Path) -> bool:
+def is_model(folder: Path) -> bool:
+    """True for a folder with a model or an adapter in it."""
     return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
 
 

@@ -7,12 +7,15 @@ from typing import Any
 
 from recollect.chat import use_template
 from recollect.files.reading import read_json
-from recollect.models.checkpoints import EMBEDDED, find_checkpoint
+from recollect.models.checkpoints import EMBEDDED, SMOLLM2, find_checkpoint, is_model
 from recollect.models.checksums import verify_checksums
+from recollect.models.gguf_convert import gguf_folder
+from recollect.models.gguf_header import is_gguf
 from recollect.models.kind_check import refuse_other_kinds
 from recollect.models.lora import adapter_base, merge_adapter
 from recollect.models.size_check import refuse_implausible
-from recollect.models.tiny import SCRATCH, TINY, build_tokenizer, scratch_config
+from recollect.models.smollm2 import smollm2_folder
+from recollect.models.tiny import SCRATCH, TEMPLATE, TINY, TOOLS_TEMPLATE, build_tokenizer, scratch_config
 from recollect.types import BadInput
 
 NAME = "recollect"  # of our attention (models/attention.py)
@@ -21,16 +24,22 @@ NAME = "recollect"  # of our attention (models/attention.py)
 def model_path(path: str) -> str:
     """The folder or hub name behind a model path; ``tiny`` is the embedded model. It may hold a LoRA adapter.
 
-    Of a run it is the newest checkpoint.
+    Of a run it is the newest checkpoint, of ``smollm2`` and of a GGUF file the plain folder that was made of it.
     """
     if path == EMBEDDED:
         return str(TINY)
     path = find_checkpoint(path)[0]
     folder = Path(path).expanduser()
+    if path == SMOLLM2 and not is_model(folder):
+        return str(smollm2_folder())
+    if is_gguf(path):
+        return str(gguf_folder(path))
     if folder.exists():
         if folder.is_dir() and adapter_base(path):
             return str(folder)
         if not folder.is_dir() or not (folder / "config.json").is_file():
+            if folder.is_dir() and (inside := sorted(folder.glob("*.gguf"))):
+                raise BadInput(f"{path} has no config.json; name the file in it: {inside[0]}")
             raise BadInput(f"{path} is not a model folder: it has no config.json")
         if not isinstance(read_json(folder / "config.json", what="configuration of a model"), dict):
             raise BadInput(f"{path}/config.json is not the configuration of a model: it holds no object")
@@ -54,8 +63,9 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
 
     _refuse_without_words(path)
     try:
-        found = AutoTokenizer.from_pretrained(model_path(path), trust_remote_code=False)
-        return use_template(_as_declared(model_path(path), found), template)
+        folder = model_path(path)
+        found = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return use_template(_as_declared(folder, found), template)
     except BadInput:
         raise
     except Exception as error:
@@ -88,6 +98,11 @@ def _as_declared(path: str, found: Any) -> Any:
     text = PROBE + " ".join(sorted(own.get_vocab())[:100])
     same = own.encode(text, add_special_tokens=False) == found.encode(text, add_special_tokens=False)
     return found if same else own
+
+
+def speaks_embedded(path: str) -> bool:
+    """True for models with the chat template of the embedded one, which know only its made-up documents."""
+    return path in SCRATCH or load_tokenizer(path).chat_template in (TEMPLATE, TOOLS_TEMPLATE)
 
 
 def load_config(path: str) -> Any:
@@ -129,9 +144,10 @@ def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None
             check_finite(merged.named_parameters(), path)
             return merged.to(device, dtype)
         load_config(path)
-        verify_checksums(Path(model_path(path)))
+        folder = model_path(path)
+        verify_checksums(Path(folder))
         model, found = AutoModelForCausalLM.from_pretrained(
-            model_path(path),
+            folder,
             dtype=dtype,
             attn_implementation=attention,
             output_loading_info=True,

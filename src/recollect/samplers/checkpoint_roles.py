@@ -10,9 +10,18 @@ from recollect.config import Config
 from recollect.config.compose import Override, compose, stored_tree
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
+from recollect.models.load import speaks_embedded
 from recollect.runtime.address import is_address
 from recollect.samplers.bindings import RolePolicies, acting_roles
 from recollect.types import BadInput
+
+READING = {  # tokens that fit the window of a small model
+    "style": "instruct",
+    "chunk_size": 1024,
+    "max_prompt_length": 512,
+    "max_memorization_length": 256,
+    "max_final_response_length": 256,
+}
 
 
 def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
@@ -22,6 +31,18 @@ def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
         recipe = first if isinstance(first, str) and "=" not in first else None
         return compose(recipe, settings if recipe is None else settings[1:])
     return compose(None, settings, base=stored_tree(run), where=str(run / "config.yaml"))
+
+
+def reading_config(path: str, settings: Sequence[Override]) -> Config:
+    """How a model that belongs to no run reads a document.
+
+    One that was not made here gets prompts in words, and room for answers in its own words.
+    """
+    first = settings[0] if settings else ()
+    named_recipe = isinstance(first, str) and "=" not in first
+    if named_recipe or is_address(path) or speaks_embedded(path):
+        return config_of(None, settings)
+    return compose(None, settings, base={"recurrent": {"memory": {"config": dict(READING)}}})
 
 
 @dataclass
@@ -50,13 +71,20 @@ class NamedModels:
         return acting_roles(self.cfg, self.path, self.roles, longest_question)
 
 
-def named(checkpoint: str | None, given: Sequence[str], settings: Sequence[Override]) -> NamedModels:
-    """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one."""
+def named(
+    checkpoint: str | None, given: Sequence[str], settings: Sequence[Override], reads: bool = False
+) -> NamedModels:
+    """What is meant; the configuration is that of the checkpoint's run, or else of the first role's that has one.
+
+    ``reads``: a model that belongs to no run is to read one's own documents, not made-up ones.
+    """
     places = role_settings(given)
     found = {role: find_checkpoint(where) for role, where in places.items() if not is_address(where)}
     path, run = find_checkpoint(checkpoint) if checkpoint is not None else (None, None)
     origin = run if checkpoint is not None else next((r for _, r in found.values() if r is not None), None)
-    cfg = config_of(origin, settings)
+    model = path if path is not None else next((place for place, _ in found.values()), None)
+    alone = reads and origin is None and model is not None
+    cfg = reading_config(str(model), settings) if alone else config_of(origin, settings)
     cfg.roles = {}  # those of the training are another matter
     return NamedModels(
         path, run, {role: found[role][0] if role in found else where for role, where in places.items()}, cfg

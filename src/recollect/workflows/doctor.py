@@ -21,6 +21,7 @@ GB = 1 << 30
 LEAST_DISK = 2 * GB  # a run of the embedded model takes some MB; one of a real model keeps several copies of it
 LEAST_PYTHON = (3, 11)
 EXTRAS = {  # extra → the module that it brings, and what needs it
+    "gguf": ("gguf", "GGUF files as models, and smollm2"),
     "lora": ("peft", "LoRA adapters (lora_rank)"),
     "math": ("math_verify", "the reward math_equal"),
     "serve": ("starlette", "recollect serve"),
@@ -135,7 +136,7 @@ def _model(name: str) -> Finding:
         config = load_config(path)
         load_tokenizer(path, None)
     except BadInput as error:
-        return Finding("model", "broken", str(error), "name a folder, a run, a hub name or tiny")
+        return Finding("model", "broken", str(error), "name a folder, a run, a GGUF file, a hub name, smollm2 or tiny")
     window = getattr(config, "max_position_embeddings", None)
     return Finding("model", "ok", f"{name}: {config.model_type}" + (f", window {window:,}" if window else ""))
 

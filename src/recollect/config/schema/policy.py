@@ -45,8 +45,8 @@ class Optim:
 class Model:
     """The model that is trained."""
 
-    # a folder, a hub name, `tiny` (embedded), `scratch`, `scratch_small`, `scratch_tools` (random)
-    path: str = filled("tiny", "name a folder, a hub name or tiny")
+    # a folder, a GGUF file, a hub name, `smollm2`, `tiny` (embedded); random: `scratch`, `scratch_small`, …`_tools`
+    path: str = filled("tiny", "name a folder, a GGUF file, a hub name, smollm2 or tiny")
     enable_gradient_checkpointing: bool = True  # recompute activations of as few layers as free memory asks for
     use_remove_padding: bool = True  # pack sequences and share their prefixes; False: one sequence at a time
     lora_rank: int = not_negative(0)  # train a LoRA adapter of this rank instead of all weights; 0: all weights
