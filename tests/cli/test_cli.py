@@ -71,6 +71,11 @@ def test_a_run_leaves_what_other_programs_rely_on(finished: Path) -> None:
     wanted |= {f"rollout/{k}" for k in ("turns", "tokens", "failures")}
     wanted |= {f"time/{k}" for k in ("rollout", "update", "total")} | {"tokens_per_second", "step"}
     assert wanted <= steps[0].keys()
+    for row in steps:
+        parts = [row[f"time/rollout/{k}"] for k in ("prefill", "decode", "agents", "waiting")]
+        assert sum(parts) == pytest.approx(row["time/rollout"], rel=0.01)
+        assert min(parts[:3]) > 0
+        assert row["tokens_per_second/rollout"] > row["tokens_per_second"] > 0
     assert any("val/needle/accuracy" in r and "val/needle/low" in r and "val/needle/high" in r for r in rows)
     report = json.loads((finished / "report.json").read_text())
     assert report["held_out"].keys() == {"base", "sft", "rl"}

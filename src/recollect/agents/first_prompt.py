@@ -26,8 +26,8 @@ def first_messages(task: Task, cfg: Config) -> list[Message]:
 
 def fitted(messages: Sequence[Message], renderer: Renderer, limit: int, truncation: str) -> list[Message]:
     """The messages, with the last one cut so that the rendered prompt has at most ``limit`` tokens."""
-    length = len(renderer.prompt(messages))
-    if length <= limit:
+    text = renderer.prompt_text(messages)
+    if len(text.encode()) <= limit or (length := len(renderer.encode(text))) <= limit:  # a token has at least a byte
         return list(messages)
     if truncation == "error":
         raise ValueError(too_long(length, limit))

@@ -28,6 +28,8 @@ from recollect.types import (
     Turn,
 )
 
+SHORT = 1 << 14  # characters of a document; the tokens of many such are remembered
+
 
 class RunsTools(Protocol):
     """What a toolbox opens for a trajectory."""
@@ -80,6 +82,18 @@ class Conversation:
             return renderer.append(self.prompt, self.sampled, "".join(m.content for m in self.pending))
         if self.pending or self.sampled:
             return renderer.extend(self.prompt, self.sampled, self.pending, self.tools)
+        return self.prompt
+
+    async def upcoming_soon(self, renderer: Renderer) -> list[int]:
+        """The same, tokenised together with what other agents ask for at this moment."""
+        if not self.prompt:
+            return await renderer.encode_soon(renderer.prompt_text(self.pending, self.tools))
+        if self.inline:
+            text = renderer.harmless("".join(m.content for m in self.pending))
+            return [*self.prompt, *self.sampled, *await renderer.encode_soon(text)]
+        if self.pending or self.sampled:
+            tail = await renderer.encode_soon(renderer.extension_text(self.pending, self.tools))
+            return renderer.extended(self.prompt, self.sampled, tail)
         return self.prompt
 
     def accept(self, ids: list[int]) -> None:
@@ -157,7 +171,7 @@ class Session:
             talk = prompt
         else:
             talk = Conversation([Message("user", prompt)] if isinstance(prompt, str) else prompt)
-        ids = talk.render(bound.renderer)
+        talk.accept(ids := await talk.upcoming_soon(bound.renderer))
         sampling = replace(
             self.sampling,
             max_tokens=max_tokens or self.sampling.max_tokens,
@@ -250,9 +264,15 @@ async def _reply(bound: Binding, talk: Conversation, ids: Sequence[int], samplin
     return replace(done, ids=(*bound.renderer.encode(done.text), *end))
 
 
-@lru_cache(maxsize=16)  # the attempts at a task read the same document side by side
 def token_offsets(tokenizer: Any, text: str) -> Tokens:
-    """Start and end character of each token."""
+    """Start and end character of each token. The attempts at a task read the same document side by side."""
+    return (_short_offsets if len(text) < SHORT else _long_offsets)(tokenizer, text)
+
+
+def _offsets(tokenizer: Any, text: str) -> Tokens:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise BadInput("sections are counted in tokens, which needs a fast tokenizer (a tokenizer.json)")
     return Tokens(tokenizer.backend_tokenizer, text)
+
+
+_long_offsets, _short_offsets = lru_cache(maxsize=16)(_offsets), lru_cache(maxsize=1024)(_offsets)

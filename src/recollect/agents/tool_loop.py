@@ -56,7 +56,7 @@ class Dialogue:
 
     async def turn(self, stop: Sequence[str] = ()) -> str | None:
         """What the model says next, for a parser; None when a limit has ended the episode."""
-        fits = self.left == 0 or fit(self.talk, self.renderer, self._room())
+        fits = self.left == 0 or await fit(self.talk, self.renderer, self._room())
         if self.last is None and not fits:
             size = len(self.talk.render(self.renderer))
             raise ValueError(
@@ -140,9 +140,9 @@ def spoken(text: str) -> str:
     return text.rsplit("</think>", 1)[-1].strip()
 
 
-def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
+async def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
     """Make the next prompt fit, with tool results shortened as much as they must be; False when they cannot be."""
-    ids = talk.upcoming(renderer)
+    ids = await talk.upcoming_soon(renderer)
     if room is None or len(ids) <= room:
         talk.accept(ids)
         return True

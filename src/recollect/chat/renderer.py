@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from recollect.chat.encode_queue import EncodeQueue
 from recollect.chat.encoder import Encoder
 from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
@@ -37,6 +38,7 @@ class Renderer:
             backend.no_truncation()  # a tokenizer.json may ask for both; no prompt is cut or filled in silence
             backend.no_padding()
         self._encoder = None if backend is None else Encoder(backend)
+        self._together = EncodeQueue(self.encode_all)
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput(
                 "the tokenizer has no chat template; name one with agent.template=…, "
@@ -82,7 +84,7 @@ class Renderer:
         tools: Sequence[Schema] | None = None,
         results: Sequence[str] = (),
     ) -> str:
-        rows: list[Mapping[str, Any]] = [{"role": m.role, "content": self._harmless(m.content)} for m in messages]
+        rows: list[Mapping[str, Any]] = [{"role": m.role, "content": self.harmless(m.content)} for m in messages]
         return self._rendered([*rows, *({"role": "tool", "content": r} for r in results)], generate, tools)
 
     def _rendered(
@@ -110,7 +112,7 @@ class Renderer:
                 rows.append(Message("user", message.content))
         return rows
 
-    def _harmless(self, content: str) -> str:
+    def harmless(self, content: str) -> str:
         """A message's text with control tokens broken into plain text: a document must not end the user's turn."""
         content = content.encode("utf-8", "replace").decode()  # half characters, which no tokenizer takes
         if self._special is None or not self._special.search(content):
@@ -124,6 +126,14 @@ class Renderer:
         if self._encoder is not None:
             return self._encoder.encode(text)
         return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of several texts."""
+        return [*map(self.encode, texts)] if self._encoder is None else self._encoder.encode_all(texts)
+
+    async def encode_soon(self, text: str) -> list[int]:
+        """The same, together with all texts that other tasks of the event loop ask for at this moment."""
+        return await self._together.ids(text)
 
     def at_least(self, text: str, enough: int) -> int:
         """A number of tokens that a long text has at least, found without tokenising much more than ``enough``."""
@@ -162,7 +172,11 @@ class Renderer:
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> list[int]:
         """Ids of a conversation that the assistant speaks next in."""
-        return self.encode(self._text(self._adapted(messages), True, tools))
+        return self.encode(self.prompt_text(messages, tools))
+
+    def prompt_text(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> str:
+        """The text of such a prompt."""
+        return self._text(self._adapted(messages), True, tools)
 
     def extend(
         self,
@@ -176,10 +190,17 @@ class Renderer:
         The new messages' ids are what the template writes after an assistant turn, whatever it makes of that turn. A
         turn that did not close itself is closed first, with tokens that count as prompt.
         """
+        return self.extended(prompt, sampled, self.encode(self.extension_text(new, tools)))
+
+    def extension_text(self, new: Sequence[Message], tools: Sequence[Schema] | None = None) -> str:
+        """What the template writes after an assistant's words when new messages follow."""
         after = self._text([*_START, *self._adapted(new)], True, tools)
         if _MARK not in after:
             raise BadInput("the chat template leaves out earlier turns; use another with agent.template=…")
-        tail = self.encode(after[after.index(_MARK) + len(_MARK) :])
+        return after[after.index(_MARK) + len(_MARK) :]
+
+    def extended(self, prompt: Sequence[int], sampled: Sequence[int], tail: list[int]) -> list[int]:
+        """A prompt, what was sampled, and the ids of `extension_text` without an end that was sampled already."""
         if (
             sampled and sampled[-1] in self._closers and self.end_id in tail[: self._closing]
         ):  # it closed its turn itself
@@ -188,7 +209,7 @@ class Renderer:
 
     def append(self, prompt: Sequence[int], sampled: Sequence[int], text: str) -> list[int]:
         """The next prompt when text is put into the assistant's own turn, which goes on after it."""
-        return [*prompt, *sampled, *self.encode(self._harmless(text))]
+        return [*prompt, *sampled, *self.encode(self.harmless(text))]
 
     # ---- what an assistant says ----
 

@@ -8,6 +8,7 @@ on timing, and a run without outside input is repeatable to the bit.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.chat.encode_queue import HOPS
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
 from recollect.engine.sampling import Sampled
@@ -33,6 +35,8 @@ class EngineStats:
     prompt_tokens: int = 0  # prompt tokens asked for
     computed_prompt_tokens: int = 0  # prompt tokens that went through the model
     sampled_tokens: int = 0
+    prefill_seconds: float = 0.0  # of steps that prefill something, on the host
+    decode_seconds: float = 0.0  # of those that do not
     peak_rows: int = 0
     decoding: int = 0  # rows under way; counted when somebody asks
     waiting: int = 0  # requests that have no row yet; likewise
@@ -154,10 +158,11 @@ class Loop(ABC):
             torch.set_num_threads(self.threads)
         try:
             while True:
-                self._hand_over(max(self.handover, len(self.state.requests) // 4))
-                await asyncio.sleep(0)  # agents whose completions are done go on and ask again
+                handed = self._hand_over(max(self.handover, len(self.state.requests) // 4))
+                for _ in range(HOPS if handed else 1):  # agents whose completions are done go on and ask again
+                    await asyncio.sleep(0)
                 if self.waiting or self.state.requests:
-                    self.step()
+                    self._timed_step()
                 elif not self._done:
                     return
         except Exception as error:
@@ -167,12 +172,24 @@ class Loop(ABC):
                     request.future.set_exception(error)
             self._forget()
 
-    def _hand_over(self, most: int) -> None:
-        """Give the oldest completions to those who wait for them."""
+    def _timed_step(self) -> None:
+        """A step, counted as prefill if prompts were computed in it."""
+        start, before = time.perf_counter(), self.stats.computed_prompt_tokens
+        self.step()
+        seconds = time.perf_counter() - start
+        if self.stats.computed_prompt_tokens > before:
+            self.stats.prefill_seconds += seconds
+        else:
+            self.stats.decode_seconds += seconds
+
+    def _hand_over(self, most: int) -> int:
+        """Give the oldest completions to those who wait for them; returns how many."""
         self._done = [(request, completion) for request, completion in self._done if not request.abandoned]
         for request, completion in self._done[:most]:
             request.future.set_result(completion)
+        handed = len(self._done[:most])
         del self._done[:most]
+        return handed
 
     def _deliver(self, sampled: Sampled) -> None:
         """Take in one new token for every row, and finish the rows that end with it."""

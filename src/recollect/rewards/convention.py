@@ -7,8 +7,8 @@ them. What could be read either way is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from inspect import Parameter, isclass, signature
 from typing import Any, Literal
 
@@ -20,16 +20,28 @@ SPOKEN = ("final_response", "prediction")  # AgentFly's names for what the agent
 TELLING = ("answer", "golden_answers", "task", "tasks", "trajectory", "trajectories", *SPOKEN)
 
 
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, Parameter]:
+    """The parameters of a function. It is looked at once, as a reward is called for every trajectory."""
+    return (_known_parameters if isinstance(function, Hashable) else _parameters)(function)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
+    return signature(function).parameters
+
+
+_known_parameters = lru_cache(maxsize=128)(_parameters)
+
+
 def taken_by_name(function: Callable[..., Any]) -> dict[str, Parameter]:
     """The parameters that a reward asks for by name, without those that are bound to a value already."""
-    taken = signature(function).parameters
+    taken = parameters_of(function)
     bound = function.keywords if isinstance(function, partial) else {}
     return {n: p for n, p in taken.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and n not in bound}
 
 
 def takes_everything(function: Callable[..., Any]) -> bool:
     """True with ``**kwargs``."""
-    return any(p.kind is p.VAR_KEYWORD for p in signature(function).parameters.values())
+    return any(p.kind is p.VAR_KEYWORD for p in parameters_of(function).values())
 
 
 def convention_of(function: Callable[..., Any]) -> Convention:
@@ -63,7 +75,7 @@ def refuse_unclear(function: Callable[..., Any], where: str) -> None:
                 f"{where}: `{name}` is AgentFly's rollout Context, whose environments do not exist here; ask for "
                 "`trajectory` or `task` instead"
             )
-    positions = any(p.kind is p.VAR_POSITIONAL for p in signature(function).parameters.values())
+    positions = any(p.kind is p.VAR_POSITIONAL for p in parameters_of(function).values())
     if positions and not names and not takes_everything(function):
         raise BadInput(f"{where}: rewards are called by name, so *args gets nothing: name `answer` or `final_response`")
     if takes_everything(function) and not any(name in names for name in TELLING):

@@ -25,6 +25,8 @@ class SamplerStatistics(Protocol):
     prompt_tokens: int  # prompt tokens asked for
     computed_prompt_tokens: int  # prompt tokens that went through the model
     sampled_tokens: int
+    prefill_seconds: float  # of steps that prefill something
+    decode_seconds: float  # of those that do not
     peak_rows: int
     decoding: int  # rows under way
     waiting: int  # requests that have no row yet

@@ -182,8 +182,8 @@ class TrainRun:
                 self._compare(row)
                 rewards.append(row["reward/mean"])
                 advance(
-                    f"reward {rewards[-1]:.3f} {sparkline(rewards)}  {row['tokens_per_second']:.0f} tok/s  "
-                    f"rollout {row['time/rollout']:.1f} s  update {row['time/update']:.1f} s"
+                    f"reward {rewards[-1]:.3f} {sparkline(rewards)}  rollout {row['time/rollout']:.1f} s "
+                    f"({row['tokens_per_second/rollout']:.0f} tok/s)  update {row['time/update']:.1f} s"
                 )
                 if self.on_step is not None and self.on_step(dict(row)) is False and progress.step < total:
                     progress.stopped = "on_step said so"

@@ -70,14 +70,25 @@ def divide(lengths: Sequence[int], readers: Sequence[int], group: int, heads: in
         size = _size(length, block, room, most_parts(rows))
     parts = -(-length // size)
     table = np.zeros((room, 6), np.int32)
-    starts, at = np.cumsum(count) - count, 0
-    for prefix, (n, cut) in enumerate(zip(length, parts, strict=True)):
-        ends = np.minimum(-(-np.arange(1, cut + 1) * n // (cut * STEP)) * STEP, n)  # about equal, in whole steps
-        for first in range(0, int(count[prefix]), each[best]):
-            some = slice(at, at + int(cut))
-            table[some, 0], table[some, 1] = prefix, starts[prefix] + first
-            table[some, 2] = min(each[best], int(count[prefix]) - first)
-            table[some, 3], table[some, 4] = np.concatenate([[0], ends[:-1]]), ends
-            table[some, 5] = np.arange(cut)
-            at += int(cut)
+    starts, first = np.cumsum(count) - count, np.cumsum(block) - block
+    prefix = np.repeat(np.arange(len(length)), block)  # of each block of readers …
+    reader = (np.arange(len(prefix)) - first[prefix]) * each[best]  # … and its first, counted within the prefix
+    cuts = parts[prefix]
+    at = np.repeat(np.arange(len(prefix)), cuts)  # the block of each piece …
+    part = np.arange(len(at)) - np.repeat(np.cumsum(cuts) - cuts, cuts)  # … and which part of the prefix it is
+    whose = prefix[at]
+    ends = lambda part: np.minimum(
+        -(-part * length[whose] // (parts[whose] * STEP)) * STEP, length[whose]
+    )  # about equal
+    table[: len(at)] = np.stack(
+        [
+            whose,
+            (starts[prefix] + reader)[at],
+            np.minimum(each[best], count[prefix] - reader)[at],
+            ends(part),
+            ends(part + 1),
+            part,
+        ],
+        1,
+    )
     return PrefixWork(tiles[best], table, parts)

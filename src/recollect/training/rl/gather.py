@@ -12,6 +12,7 @@ from recollect.agents.rollout import Collector, failures, first_failure
 from recollect.config import Config
 from recollect.config.aliases import sampling_seed
 from recollect.registries import ESTIMATORS
+from recollect.runtime.event_loop import run_timed
 from recollect.sources.task_stream import TaskStream
 from recollect.training.rl.estimate import earned
 from recollect.types import BadInput, Group, Sampling, Score, Task
@@ -29,6 +30,7 @@ class Gathered:
     sampled: list[Group] = field(default_factory=list)  # all, those without signal included
     greedy: list[Score] | None = None  # where the estimator reads it: the score of each group's greedy rollout
     batches: int = 0  # batches of tasks that were taken
+    waited: float = 0.0  # seconds in which every agent waited for something outside: a tool, a reward, an endpoint
 
 
 class GroupSource(Protocol):
@@ -54,7 +56,8 @@ class Gatherer:
         while True:
             tasks = self.stream.take(position + made.batches)
             key = f"step-{step}" + (f"/{made.batches}" if made.batches else "")
-            groups, baselines = asyncio.run(self._sample(tasks, key, greedily))
+            (groups, baselines), waited = run_timed(self._sample(tasks, key, greedily))
+            made.waited += waited
             self._stop_if_broken(groups, step)
             made.batches += 1
             made.sampled += groups

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from recollect.agents.rollout import failures
+from recollect.samplers.sampler import SamplerStatistics
 from recollect.training.rl.gather import Gathered, has_signal
 from recollect.types import Group, Trajectory
 
@@ -30,6 +31,17 @@ def role_tokens(groups: Sequence[Group]) -> Counter[tuple[str, str]]:
     for turn in (turn for g in groups for t in g.trajectories if t.valid for turn in t.turns):
         count[turn.role, "trained" if turn.trainable else "untrained"] += len(turn.completion.ids)
     return count
+
+
+def rollout_times(before: SamplerStatistics, after: SamplerStatistics, waited: float, whole: float) -> dict[str, float]:
+    """The parts of a rollout's seconds: what the sampler took, what nobody could go on in, and the agents' own."""
+    prefill, decode = after.prefill_seconds - before.prefill_seconds, after.decode_seconds - before.decode_seconds
+    return {
+        "time/rollout/prefill": prefill,
+        "time/rollout/decode": decode,
+        "time/rollout/waiting": waited,
+        "time/rollout/agents": max(0.0, whole - prefill - decode - waited),
+    }
 
 
 def step_metrics(made: Gathered, changed: dict[str, float], by_role: bool = False) -> dict[str, float]:

@@ -16,7 +16,7 @@ from recollect.training.learner.learner import PolicyTargets, ReferencePolicy, V
 from recollect.training.rl.annotate import Annotations, annotate, updates_of
 from recollect.training.rl.estimate import estimate
 from recollect.training.rl.gather import GroupSource
-from recollect.training.rl.metrics import role_tokens, step_metrics
+from recollect.training.rl.metrics import role_tokens, rollout_times, step_metrics
 from recollect.training.setup import TrainedPolicy
 from recollect.training.step_progress import phase_progress
 from recollect.types import BadInput
@@ -93,7 +93,7 @@ class Reinforce:
         cfg, progress, learner = self.cfg, self.progress, self.policy.learner
         seed = (cfg.trainer.seed, progress.step)
         control = kl_control(cfg.algorithm.kl_ctrl, progress.kl_coef)
-        start = time.monotonic()
+        start, before = time.monotonic(), self.policy.sampler.statistics()
         made = self.gatherer.gather(progress.step, progress.batches)
         freed = self.samplers if cfg.actor_rollout_ref.rollout.free_cache_engine and learner.short_of_memory() else []
         for sampler in freed:
@@ -137,7 +137,9 @@ class Reinforce:
             "time/update": updated - collected,
             "time/total": updated - start,
         }
+        row |= rollout_times(before, self.policy.sampler.statistics(), made.waited, collected - start)
         row["tokens_per_second"] = row["rollout/tokens"] / (updated - start)
+        row["tokens_per_second/rollout"] = row["rollout/tokens"] / (collected - start)
         self.run.save_trajectories(f"step-{progress.step:06d}", made.sampled)
         self.run.log(row | {"step": progress.step})
         return row
