@@ -17,6 +17,7 @@ from pathlib import Path
 SOURCE = "src/recollect/"
 ROOT = Path(__file__).parents[1]
 Files = dict[str, str]  # path below SOURCE → text
+ENDINGS = (".py", ".cpp", ".h")
 Edges = dict[str, set[str]]
 
 EXAMPLES = {  # one built-in of each kind: the Python files of the package that know its name
@@ -29,22 +30,30 @@ EXAMPLES = {  # one built-in of each kind: the Python files of the package that 
 TWICE = {  # what is worth writing once, and how it is recognised
     "BM25 (an inverse document frequency)": r"math\.log\(.*\bdf\b|np\.log\d*p?\(.*(df|documents|count)|\bidf\b|rarity",
     "a test for http addresses": r"startswith\(\(?\"http|URLS\b.*=|\"https://\"",
-    "the rule of trainer.val_only": r"val_only",
-    "readers of stored trajectories": r"\"prompt_ids\"|\bt\[\"ids\"\]|\[\"logprobs\"\]",
+    "the rule of trainer.val_only without tasks": r"val_only=[Tt]rue, but",
+    "a rule about a critic on the actor's body": r"share_actor=T",
+    "a parser of <tool_call>": r"(?m)^_OPEN.*<tool_call>|re\.compile\(r\"<tool_call>",
+    "the keys of stored trajectories": r"\"prompt_ids\"",
 }
+SPEED = (  # files that only make things faster: kernels, C++, CUDA graphs and what serves them
+    r"(^|/)(cuda|native)/|^engine/cpu/|\.(cpp|h)$|/(flash|dense|merge)(_attention)?\.py$|/compiled\.py$"
+    r"|^policies/engine/(kernel|decode)\.py$"
+)
+CORE = r"^(engine|policies/engine|samplers|packing|algos|models|train|training)/"  # the rest here is the core
+TYPES = ast.Subscript | ast.BinOp | ast.Name | ast.Attribute  # how a type alias is written
 WORDS = (r"\bprefill", r"\brope\b", r"\bidf\b", r"\bKV cache\b|key-value cache", r"\bmicro.batch")
 
 
 def working_tree() -> Files:
     """The files as they are."""
     folder = ROOT / SOURCE
-    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))}
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.suffix in ENDINGS}
 
 
 def of_commit(name: str) -> Files:
     """The files of a commit."""
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = [p for p in git("ls-tree", "-r", "--name-only", name, SOURCE).split() if p.endswith(".py")]
+    paths = [p for p in git("ls-tree", "-r", "--name-only", name, SOURCE).split() if p.endswith(ENDINGS)]
     return {p.removeprefix(SOURCE): git("show", f"{name}:{p}") for p in paths}
 
 
@@ -121,6 +130,22 @@ def classes(files: Files) -> list[str]:
     return [n.name for text in files.values() for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
 
 
+def aliases(files: Files) -> list[str]:
+    """Every type that a module names, such as ``Row = dict[str, Any]``, also where only type checkers read it."""
+    modules = [ast.parse(text) for text in files.values()]
+    bodies = [tree.body + [n for part in tree.body if isinstance(part, ast.If) for n in part.body] for tree in modules]
+    found = (n for body in bodies for n in body if isinstance(n, ast.Assign) and isinstance(n.value, TYPES))
+    names = [target.id for n in found for target in n.targets if isinstance(target, ast.Name)]
+    return [name for name in names if re.fullmatch(r"[A-Z][a-z]\w*", name)]
+
+
+def speed(files: Files) -> str:
+    """Lines of speed code, of them C++, against those of the core."""
+    size = lambda fits: sum(len(text.splitlines()) for path, text in files.items() if fits(path))
+    fast, native = size(lambda p: re.search(SPEED, p)), size(lambda p: not p.endswith(".py"))
+    return f"{fast:,} (C++ {native:,}) against {size(lambda p: re.match(CORE, p) and not re.search(SPEED, p)):,}"
+
+
 def functions(files: Files) -> list[int]:
     """The lines of every function."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
@@ -133,8 +158,9 @@ def matching(files: Files, pattern: str) -> list[str]:
     return [path for path, text in files.items() if re.search(pattern, text)]
 
 
-def figures(files: Files) -> dict[str, str]:
+def figures(everything: Files) -> dict[str, str]:
     """What is measured → the figure."""
+    files = {path: text for path, text in everything.items() if path.endswith(".py")}
     open_edges, hidden = graph(files, functions=False)
     all_edges, _ = graph(files, functions=True)
     top = {p.partition("/")[0] for p in files if not p.startswith("__")}
@@ -150,8 +176,9 @@ def figures(files: Files) -> dict[str, str]:
         "imports of the package inside functions": str(hidden),
         "top level: modules + folders": f"{sum(t.endswith('.py') for t in top)} + {sum('.' not in t for t in top)}",
         "file names that recur": _listed(recurring(file_names)),
-        "class names that recur": _listed(recurring(classes(files))),
+        "names of classes and type aliases that recur": _listed(recurring(classes(files) + aliases(files))),
         "lines": f"{sum(lines.values()):,}; {biggest}",
+        "lines of speed code against core": speed(everything),
         "longest file, longest function, mean function": (
             f"{max(len(t.splitlines()) for t in files.values())}, {max(lengths)}, {sum(lengths) / len(lengths):.1f}"
         ),

@@ -351,11 +351,11 @@ def test_agentflys_commands_train(kind: str, tmp_path: Path, brief_model: str) -
 
 def test_a_search_with_nothing_configured_says_so_and_runs(tmp_path: Path) -> None:
     """The guide's command as it stands: the searches fail, each as something that the model reads."""
-    from recollect.config.startup_notes import notes
+    from recollect.config.startup_messages import startup_messages
     from recollect.tools.search import google_search_maker
 
     cfg = compose(None, agentfly_words("react"))
-    assert any("google_search" in line for line in notes(cfg))
+    assert any("google_search" in line for line in startup_messages(cfg))
     with pytest.raises(RuntimeError, match=r"neither search\.endpoint nor"):
         google_search_maker(cfg)("mira")
 

@@ -13,7 +13,7 @@ from recollect.algos.chosen import check_algorithm, chosen_estimator
 from recollect.config import Config
 from recollect.config.compose import compose, from_yaml, to_yaml
 from recollect.config.roles import roles_of
-from recollect.config.startup_notes import notes
+from recollect.config.startup_messages import startup_messages
 from recollect.data.sections import section_limit
 from recollect.registries import AGENTS, ESTIMATORS
 from recollect.runs.directory import RunDirectory
@@ -149,9 +149,9 @@ def test_facts_of_an_agent_take_effect(outside: str, tmp_path: Path) -> None:
 def test_facts_of_an_estimator_take_effect(outside: str) -> None:
     one, plain_one = "actor_rollout_ref.rollout.n=1", f"algorithm.adv_estimator={outside}:undecorated"
     comparing = compose("needle", [f"algorithm.adv_estimator={outside}:over_half", one])
-    assert any("compares attempts at a task" in line for line in notes(comparing))
+    assert any("compares attempts at a task" in line for line in startup_messages(comparing))
     plain = compose("needle", [plain_one, one])
-    assert not any("compares attempts" in line for line in notes(plain))
+    assert not any("compares attempts" in line for line in startup_messages(plain))
     assert not chosen_estimator(f"{outside}:undecorated").needs_critic
     with pytest.raises(BadInput, match=r"only algorithm.adv_estimator=gae has a critic"):
         compose("needle", [f"algorithm.adv_estimator={outside}:over_half", "trainer.critic_warmup=2"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recollect.domains.families import Family
     from recollect.types import Task
 
-    Tokens = tuple[int, int, int, int]  # turns, prompt, response, the longest turn
+    TokenCounts = tuple[int, int, int, int]  # turns, prompt, response, the longest turn
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ class AgentSpec:
     notes_sections: bool = False  # it notes its memory after each section that it reads
     section_limit: Callable[[Config], tuple[str, int]] | None = None  # key and tokens of the longest section it reads
     longest_completion: Callable[[Config], int] | None = None  # default data.max_response_length
-    tokens: Callable[[Config, Task, Renderer], Tokens] | None = None  # of one trajectory; default a conversation's
+    tokens: Callable[[Config, Task, Renderer], TokenCounts] | None = None  # of one trajectory; default a conversation's
     window_problem: Callable[[Config, Renderer, int, str, str], str] | None = None  # see agents/window.py
     embeds: Callable[[Config], str] | None = None  # the setting for which it needs an embedding model; empty: none
 

@@ -454,7 +454,7 @@ def test_a_dry_run_looks_for_isolation_and_servers(monkeypatch: pytest.MonkeyPat
     tools = ["agent.agent_type=react", "data.made_up=arithmetic"]
     said = refused(lambda: dry_run(compose(None, [*tools, "agent.tools=[mcp:stdio:/nope]"]), Console(True)))
     assert "agent.tools=mcp:stdio:/nope does not start" in said
-    monkeypatch.setattr("recollect.sandbox.box._before", lambda plan: ["/nope/bwrap"])
+    monkeypatch.setattr("recollect.sandbox.box._isolating_command", lambda plan: ["/nope/bwrap"])
     tools += ["agent.tools=[bash]", "sandbox.isolation=bubblewrap"]
     said = refused(lambda: dry_run(compose(None, tools), Console(True)))
     assert "bubblewrap" in said

@@ -82,8 +82,10 @@ def test_every_method_is_tried_before_none(capfd: pytest.CaptureFixture[str], mo
     if not has("namespaces"):
         pytest.skip("this machine has no namespaces")
     capfd.readouterr()
-    before = box._before
-    monkeypatch.setattr(box, "_before", lambda plan: [w.replace("bwrap", "/nowhere/bwrap") for w in before(plan)][:1])
+    before = box._isolating_command
+    monkeypatch.setattr(
+        box, "_isolating_command", lambda plan: [w.replace("bwrap", "/nowhere/bwrap") for w in before(plan)][:1]
+    )
     pool = Pool(Sandbox(isolation="bubblewrap", allow_unsafe=True))
     assert pool.start()[0] == "namespaces"
     pool.close()

@@ -57,10 +57,10 @@ def success(*actions: tuple[str, str], test: str = UNITTEST, files: dict[str, st
     async def go() -> bool:
         made = Task("t", "Repair it.", fields={"files": files or FILES, "test": test})
         async with AsyncExitStack() as stack:
-            session: Any = SimpleNamespace(tools=SimpleNamespace(opened=Opened(POOL, stack)))
+            session: Any = SimpleNamespace(tools=SimpleNamespace(open_tools=Opened(POOL, stack)))
             await prepare(made, session)
             for path, text in actions:
-                box = await session.tools.opened.session()
+                box = await session.tools.open_tools.session()
                 await (box.write(path, text) if path else box.command(text))
             return await verify(made, session, "done")
 

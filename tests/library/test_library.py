@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 import recollect
-from recollect.engine import Loop
+from recollect.engine import EngineLoop
 from recollect.library import event_loops, given
 from recollect.training.interrupt import Interrupted
 from tests.commands import run
@@ -223,7 +223,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(call: Any, words: str, tmp_pa
 def test_two_trainings_after_one_another_free_what_they_took(tmp_path: Path, small_model: Path) -> None:
     def engines() -> int:
         gc.collect()
-        return sum(isinstance(thing, Loop) for thing in gc.get_objects())
+        return sum(isinstance(thing, EngineLoop) for thing in gc.get_objects())
 
     before = engines()
     for name in ("a", "b"):

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor
 
 from recollect.config import Optim, Rollout
-from recollect.engine import Loop, make_engine
+from recollect.engine import EngineLoop, make_engine
 from recollect.engine.attention_check import fit_of
 from recollect.models.attention import _attention, register
 from recollect.models.plain_rows import be_plain
@@ -66,7 +66,7 @@ def logprobs(model: Any, row: np.ndarray) -> Tensor:
     return logits.float().log_softmax(-1).gather(-1, torch.from_numpy(row[1:, None]))[:, 0]
 
 
-def completions(engine: Loop, prompts: list[np.ndarray], temperature: float) -> list[Completion]:
+def completions(engine: EngineLoop, prompts: list[np.ndarray], temperature: float) -> list[Completion]:
     async def go() -> list[Completion]:
         how = [Sampling(temperature, max_tokens=3 + i, key=str(i % 3)) for i in range(len(prompts))]
         return await asyncio.gather(*(engine.generate(p.tolist(), s) for p, s in zip(prompts, how, strict=True)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.tools import Toolbox
 from recollect.tools.calculator import calculate, shown
-from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
+from recollect.tools.exact_arithmetic import BadExpression, ExpressionParser, tokens
 from tests.tools.conftest import one
 
 NUMBERS = st.one_of(st.integers(0, 9999).map(str), st.decimals(0, 99, places=2).map(str))
@@ -62,7 +62,7 @@ def test_it_agrees_with_exact_arithmetic(text: str) -> None:
         return
     except SyntaxError:  # a leading zero, which Python refuses
         return
-    assert Parser(tokens(text)).whole() == wanted
+    assert ExpressionParser(tokens(text)).whole() == wanted
     assert calculate(text) == shown(wanted)
 
 

@@ -65,9 +65,11 @@ def test_the_ratio_is_to_the_stored_logprobs(tmp_path: Path) -> None:
     cfg = compose("needle", [f"data.offline_files={run}"])
     batch, _ = build_batch(read_offline(cfg, lambda text: None).groups)
     _, model = make_pair("Qwen2")
-    notes = annotate(cfg, LocalLearner(cfg, TrainedModel(model, cfg.sft.optim, 1, torch.float32)), None, None, batch)
-    assert notes.old is not None
-    assert np.allclose(notes.old, [-1.0, -2.0, -0.5] * 2)
+    annotations = annotate(
+        cfg, LocalLearner(cfg, TrainedModel(model, cfg.sft.optim, 1, torch.float32)), None, None, batch
+    )
+    assert annotations.old is not None
+    assert np.allclose(annotations.old, [-1.0, -2.0, -0.5] * 2)
 
 
 def test_a_run_learns_from_what_another_sampled(tmp_path: Path, small_model: Path) -> None:

@@ -41,8 +41,8 @@ def updates(target_kl: float | None) -> tuple[float, int]:
     batch = Batch.of(samples(1))
     advantages = torch.tensor([float(t % 3) - 1 for t in batch.trajectories_E.tolist()])
     policy = LocalLearner(cfg, learner)
-    notes = annotate(cfg, policy, None, None, batch)
-    made = policy.update(batch, PolicyTargets(advantages.numpy(), notes.old))
+    annotations = annotate(cfg, policy, None, None, batch)
+    made = policy.update(batch, PolicyTargets(advantages.numpy(), annotations.old))
     return made["updates"], learner.updates
 
 

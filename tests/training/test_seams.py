@@ -18,11 +18,11 @@ from recollect.agents.rollout import Collector
 from recollect.chat import Renderer
 from recollect.config import Config, Optim
 from recollect.config.compose import compose
-from recollect.engine import Loop
+from recollect.engine import EngineLoop
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.runs.directory import RunDirectory
-from recollect.samplers.sampler import Sampler, Weights
+from recollect.samplers.sampler import NamedWeights, Sampler
 from recollect.sources.task_stream import TaskStream
 from recollect.training import checkpoint
 from recollect.training.learner.critic import LocalCritic
@@ -72,7 +72,7 @@ class FakeSampler:
         ids = (*self.renderer.encode(text), self.renderer.end_id)
         return Completion(ids, (-0.5,) * len(ids), "stop", self.version, text)
 
-    def take_weights(self, version: int, weights: Weights | None) -> None:
+    def take_weights(self, version: int, weights: NamedWeights | None) -> None:
         self.log.append(f"take_weights {version}")
         self.version, self.weights = version, [] if weights is None else list(weights)  # type: ignore[arg-type]
 
@@ -313,7 +313,7 @@ def members(protocol: type) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "protocol"),
     [
-        *((Loop, Sampler), (FakeSampler, Sampler), (LocalLearner, Learner), (FakeLearner, Learner)),
+        *((EngineLoop, Sampler), (FakeSampler, Sampler), (LocalLearner, Learner), (FakeLearner, Learner)),
         *((LocalPolicy, ReferencePolicy), (LocalCritic, ValueLearner), (FakeCritic, ValueLearner)),
     ],
 )
@@ -354,7 +354,7 @@ def concrete(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module in CONCRETE:
             yield str(node.module)
         if isinstance(node, ast.ImportFrom) and node.module == "recollect.engine":
-            yield from (a.name for a in node.names if a.name in ("Engine", "Loop"))
+            yield from (a.name for a in node.names if a.name in ("Engine", "EngineLoop"))
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name in CONCRETE)
 
@@ -391,7 +391,7 @@ def test_the_reader_of_sources_sees_who_reaches(text: str) -> None:
 def test_it_leaves_the_rest_alone() -> None:
     fine = "learner.update(b)\nself.sampler.free()\ncfg.critic.model.share_actor\nself.cfg.critic.optim\ncfg.model.path"
     assert list(reaching(ast.parse(fine))) == []
-    assert list(concrete(ast.parse("from recollect.engine import Loop\nimport recollect.engine.loop"))) != []
+    assert list(concrete(ast.parse("from recollect.engine import EngineLoop\nimport recollect.engine.loop"))) != []
     assert list(concrete(ast.parse("from recollect.engine import load_fitted, make_engine"))) == []
 
 

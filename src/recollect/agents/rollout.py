@@ -148,15 +148,15 @@ class Collector:
             return
         async with AsyncExitStack() as stack:
             try:
-                opened = await stack.enter_async_context(toolbox.open(task, session.trajectory))
+                open_tools = await stack.enter_async_context(toolbox.open(task, session.trajectory))
             except Exception as error:
                 session.tools_error = error
                 raise
-            session.tools = SessionTools(toolbox.schemas, opened, session.trajectory)
+            session.tools = SessionTools(toolbox.schemas, open_tools, session.trajectory)
             try:
                 yield
             finally:
-                session.trajectory.tool_calls = dict(Counter(session.trajectory.tool_calls) + opened.counts)
+                session.trajectory.tool_calls = dict(Counter(session.trajectory.tool_calls) + open_tools.counts)
 
     async def _score(self, task: Task, trajectory: Trajectory) -> None:
         trajectory.score = await call(self.reward, task, trajectory, self.builtin_reward)

@@ -115,12 +115,12 @@ class Conversation:
 class SessionTools:
     """The tools of one trajectory, open while its agent runs."""
 
-    def __init__(self, schemas: Sequence[Schema], opened: RunsTools, trajectory: Trajectory) -> None:
-        self.schemas, self.opened, self.trajectory = list(schemas), opened, trajectory
+    def __init__(self, schemas: Sequence[Schema], open_tools: RunsTools, trajectory: Trajectory) -> None:
+        self.schemas, self.open_tools, self.trajectory = list(schemas), open_tools, trajectory
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run calls side by side; results in their order. What goes wrong is a result too. Rewards are added up."""
-        results = await self.opened.call_all(calls)
+        results = await self.open_tools.call_all(calls)
         asked, turn = [c.error if c.arguments is None else c.arguments for c in calls], len(self.trajectory.turns)
         self.trajectory.actions += [
             Action(call.name, given, result.text, result.outcome, turn)
@@ -203,7 +203,7 @@ class Session:
         made = Session(self.task, trajectory, self.roles, self.sampling, f"{self.key}/{name}")
         made.question, made.parent = question, self
         if self.tools is not None:
-            made.tools = SessionTools(self.tools.schemas, self.tools.opened, trajectory)
+            made.tools = SessionTools(self.tools.schemas, self.tools.open_tools, trajectory)
         return made
 
     def join(self, branch: Session) -> None:

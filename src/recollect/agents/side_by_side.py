@@ -9,10 +9,10 @@ from recollect.agents.session import Session
 from recollect.data.questions import Question, questions_of
 from recollect.types import Task
 
-Answer = Callable[[Question, Session], Awaitable[str]]
+AnswerQuestion = Callable[[Question, Session], Awaitable[str]]
 
 
-async def ask_all(task: Task, session: Session, answer: Answer) -> str:
+async def ask_all(task: Task, session: Session, answer: AnswerQuestion) -> str:
     """The answers, also as one text. Turns are recorded question after question, whoever is done first."""
     questions = questions_of(task)
     branches = [session.branch(f"question-{i}", i) for i in range(1, len(questions) + 1)]

@@ -27,7 +27,9 @@ class Tools(Protocol):
     async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
 
 
-def opened(task: Task, session: Session, cfg: Config, system: str | None = None, native: bool = False) -> Dialogue:
+def start_dialogue(
+    task: Task, session: Session, cfg: Config, system: str | None = None, native: bool = False
+) -> Dialogue:
     """The conversation that a tool agent has about a task.
 
     ``system`` is used unless agent.system_prompt is given; ``native`` lets the chat template show the tools.

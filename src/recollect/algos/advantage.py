@@ -15,7 +15,7 @@ from recollect.registries import ESTIMATORS, estimator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    Estimate = tuple[Tensor, Tensor]  # advantages, returns
+    AdvantagesAndReturns = tuple[Tensor, Tensor]  # advantages, returns
 
 
 class Estimator(Protocol):
@@ -33,10 +33,10 @@ class Estimator(Protocol):
         lam: float = 1.0,
         use_std: bool = True,
         baselines: Any = None,
-    ) -> Estimate: ...
+    ) -> AdvantagesAndReturns: ...
 
 
-def over_tokens(core: Callable[..., Estimate]) -> Estimator:
+def over_tokens(core: Callable[..., AdvantagesAndReturns]) -> Estimator:
     """An estimator of tokens in either shape from one on the time line; what is not trained gets 0."""
 
     def estimate(
@@ -50,7 +50,7 @@ def over_tokens(core: Callable[..., Estimate]) -> Estimator:
         lam: float = 1.0,
         use_std: bool = True,
         baselines: Any = None,
-    ) -> Estimate:
+    ) -> AdvantagesAndReturns:
         import torch
 
         def back(found: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def _over_mean(line: Timeline) -> Tensor:
     return _over_baseline(line, line.score.new_ones(line.score.shape))
 
 
-def _of_members(advantage_M: Tensor, line: Timeline) -> Estimate:
+def _of_members(advantage_M: Tensor, line: Timeline) -> AdvantagesAndReturns:
     """Every token has its member's advantage. Without a critic nothing reads the returns: they are the same."""
     advantages = advantage_M[line.member]
     return advantages, advantages
@@ -96,7 +96,7 @@ def _of_members(advantage_M: Tensor, line: Timeline) -> Estimate:
 
 @estimator(needs_critic=True)
 @over_tokens
-def gae(line: Timeline, *, gamma: float, lam: float, **_: Any) -> Estimate:
+def gae(line: Timeline, *, gamma: float, lam: float, **_: Any) -> AdvantagesAndReturns:
     """Generalised advantage estimation with a critic; advantages whitened, returns for the critic."""
     if line.values is None:
         raise ValueError("the estimator gae needs values: it cannot do without a critic")
@@ -110,7 +110,7 @@ def gae(line: Timeline, *, gamma: float, lam: float, **_: Any) -> Estimate:
 
 @estimator(compares=True)
 @over_tokens
-def grpo(line: Timeline, *, use_std: bool, **_: Any) -> Estimate:
+def grpo(line: Timeline, *, use_std: bool, **_: Any) -> AdvantagesAndReturns:
     """(score − group mean) / (group standard deviation + 1e-6), or without the division."""
     centred = _over_mean(line)
     if use_std:
@@ -122,7 +122,7 @@ def grpo(line: Timeline, *, use_std: bool, **_: Any) -> Estimate:
 
 @estimator(compares=True)
 @over_tokens
-def rloo(line: Timeline, **_: Any) -> Estimate:
+def rloo(line: Timeline, **_: Any) -> AdvantagesAndReturns:
     """Score − mean score of the group's other members."""
     size = _sums(line.score.new_ones(line.score.shape), line.group)
     return _of_members(size / (size - 1).clamp(min=1) * _over_mean(line), line)
@@ -130,7 +130,7 @@ def rloo(line: Timeline, **_: Any) -> Estimate:
 
 @estimator(needs_greedy=True)
 @over_tokens
-def remax(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
+def remax(line: Timeline, *, gamma: float, **_: Any) -> AdvantagesAndReturns:
     """Reward to go − reward of a greedy attempt at the same task."""
     if line.baselines is None:
         raise ValueError("the estimator remax needs baselines: the reward of a greedy attempt beside each trajectory")
@@ -140,7 +140,7 @@ def remax(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
 
 @estimator()
 @over_tokens
-def reinforce_plus_plus(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
+def reinforce_plus_plus(line: Timeline, *, gamma: float, **_: Any) -> AdvantagesAndReturns:
     """Discounted reward to go, whitened."""
     returns = discounted(line.rewards, line.trajectory, gamma)
     return whitened(returns), returns
@@ -148,7 +148,7 @@ def reinforce_plus_plus(line: Timeline, *, gamma: float, **_: Any) -> Estimate:
 
 @estimator(compares=True)
 @over_tokens
-def reinforce_plus_plus_baseline(line: Timeline, **_: Any) -> Estimate:
+def reinforce_plus_plus_baseline(line: Timeline, **_: Any) -> AdvantagesAndReturns:
     """Score − group mean, whitened over tokens."""
     advantages = whitened(_over_mean(line)[line.member])
     return advantages, advantages
@@ -156,7 +156,7 @@ def reinforce_plus_plus_baseline(line: Timeline, **_: Any) -> Estimate:
 
 @estimator(compares=True)
 @over_tokens
-def opo(line: Timeline, **_: Any) -> Estimate:
+def opo(line: Timeline, **_: Any) -> AdvantagesAndReturns:
     """Score − group mean in which a trajectory weighs as much as it has trained tokens."""
     length = line.member.bincount(minlength=len(line.score)).double()
     return _of_members(_over_baseline(line, length), line)
@@ -164,7 +164,7 @@ def opo(line: Timeline, **_: Any) -> Estimate:
 
 @estimator(compares=True)
 @over_tokens
-def gpg(line: Timeline, **_: Any) -> Estimate:
+def gpg(line: Timeline, **_: Any) -> AdvantagesAndReturns:
     """Score − group mean, scaled up by the share of trajectories that score anything."""
     scale = len(line.total) / max(int(line.total.count_nonzero()), 1)
     return _of_members(scale * _over_mean(line), line)

@@ -39,7 +39,7 @@ Overrides = Annotated[
         help="A recipe (name or YAML file), then settings such as trainer.seed=1.",
     ),
 ]
-Settings = Annotated[
+SettingWords = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings such as evaluation.tasks=[64].")
 ]
 ConfigFile = Annotated[

@@ -68,9 +68,9 @@ def train(
 
         look(tree, console)
         return None
-    from recollect.config.startup_notes import notes
+    from recollect.config.startup_messages import startup_messages
 
-    for line in notes(tree):
+    for line in startup_messages(tree):
         console.say(line)
     from recollect.eval.summary import show_report
     from recollect.training.train_run import TrainRun

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recollect.cli.app import Quiet, Settings, app, finite
+from recollect.cli.app import Quiet, SettingWords, app, finite
 from recollect.types import BadInput
 
 
@@ -32,7 +32,7 @@ def rollout(
     user: Annotated[
         str | None, typer.Option(help="Who plays the domain's user, if it has one: as --policy; default: a script.")
     ] = None,
-    settings: Settings = None,
+    settings: SettingWords = None,
     quiet: Quiet = False,
 ) -> None:
     """Let an agent of a domain work, and write its trajectories. The same command goes on after an interruption.

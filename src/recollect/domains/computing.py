@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
+from recollect.tools.exact_arithmetic import BadExpression, ExpressionParser, tokens
 from recollect.tools.polynomial import Polynomial
 
 Program = tuple[str, str]  # what has to be computed, the Python that does it
@@ -94,7 +94,7 @@ def _sum(text: str) -> Program | None:
 
 def _printed(expression: str) -> Program | None:
     """A sum as a program; only where its value is exact."""
-    if not isinstance(Parser(tokens(expression)).whole(), Fraction):
+    if not isinstance(ExpressionParser(tokens(expression)).whole(), Fraction):
         return None
     code = re.sub(r"(?<=\d),(?=\d{3})", "", expression).replace("^", "**")
     code = re.sub(r"([\d)])\s*\(", r"\1*(", code)
@@ -142,7 +142,7 @@ def _derivative(text: str) -> Program | None:
 
 def _value(text: str) -> Fraction | Polynomial:
     """An exact value."""
-    value = Parser(tokens(text)).whole()
+    value = ExpressionParser(tokens(text)).whole()
     if isinstance(value, float):
         raise BadExpression("the value is not exact")
     return value

@@ -83,7 +83,7 @@ async def sandbox_of(session: Session) -> Sandbox:
     """The sandbox of this attempt's tools."""
     if session.tools is None:
         raise RuntimeError("a swe task needs its tools")
-    return await session.tools.opened.session()  # type: ignore[attr-defined]
+    return await session.tools.open_tools.session()  # type: ignore[attr-defined]
 
 
 async def prepare(task: Task, session: Session) -> None:

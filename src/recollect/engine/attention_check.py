@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from recollect.engine.batching import Engine
 from recollect.engine.library import LibraryEngine
-from recollect.engine.loop import Loop
+from recollect.engine.loop import EngineLoop
 from recollect.engine.shape import layer_name, layers_of
 from recollect.models.attention import focus, register, using
 from recollect.models.load import load_config, load_model
@@ -209,7 +209,7 @@ def near(found: Tensor, expected: Tensor, limit: float = NEAR) -> bool:
     return found.shape == expected.shape and torch.allclose(found.float(), expected.float(), atol=limit, rtol=limit)
 
 
-def _engine_difference(engine: Loop, model: Any, rows: list[np.ndarray]) -> str:
+def _engine_difference(engine: EngineLoop, model: Any, rows: list[np.ndarray]) -> str:
     """What is wrong with an engine's completions, compared with whole rows; empty: nothing."""
     prompts = [*rows, rows[0], rows[1][: len(rows[2])]]  # equal ones, and some of one length
     for prompt, done in zip(prompts, complete(engine, prompts), strict=True):
@@ -220,7 +220,7 @@ def _engine_difference(engine: Loop, model: Any, rows: list[np.ndarray]) -> str:
     return ""
 
 
-def complete(engine: Loop, prompts: Sequence[np.ndarray], new: int = NEW) -> list[Completion]:
+def complete(engine: EngineLoop, prompts: Sequence[np.ndarray], new: int = NEW) -> list[Completion]:
     """Completions of prompts, a token more for each."""
 
     async def ask() -> list[Completion]:

@@ -13,13 +13,13 @@ import torch
 
 from recollect.engine.backend import Backend
 from recollect.engine.choose import choose_backend
-from recollect.engine.loop import Loop
+from recollect.engine.loop import EngineLoop
 from recollect.engine.prefix import PrefixCache, PrefixChunk
 from recollect.engine.request import EngineRequest
 from recollect.engine.schedule import Scheduler
 
 
-class Engine(Loop):
+class Engine(EngineLoop):
     """Continuous batching over one transformers model with recollect's attention."""
 
     def __init__(

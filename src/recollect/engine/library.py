@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine.choose import choose_sampler
-from recollect.engine.loop import Loop
+from recollect.engine.loop import EngineLoop
 from recollect.engine.request import EngineRequest
 from recollect.engine.sampling import sample_rows
 
@@ -37,7 +37,7 @@ class Cohort:
             cache.reorder_cache(torch.tensor(rows, device=device))
 
 
-class LibraryEngine(Loop):
+class LibraryEngine(EngineLoop):
     """Batches of equal length over one transformers model as it is.
 
     ``cached`` False computes every row again for each token, for models that keep nothing between steps that could be

@@ -42,7 +42,7 @@ class EngineStats:
     waiting: int = 0  # requests that have no row yet; likewise
 
 
-class Loop(ABC):
+class EngineLoop(ABC):
     """Requests, rows and what is sampled for them; how tokens are computed is an engine's own."""
 
     prompt_tail = 0  # tokens at the end of a prompt that are not prefilled: a row's first decode step takes them

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recollect.config.compose import composed
-from recollect.config.startup_notes import notes
+from recollect.config.startup_messages import startup_messages
 from recollect.library.event_loops import run_anywhere
 from recollect.library.loaded_policy import LoadedPolicy, load
 from recollect.library.run_view import Run
@@ -16,12 +16,10 @@ from recollect.library.settings import Function, overrides
 from recollect.runs.directory import RunDirectory as Directory
 from recollect.runtime.console import Console
 from recollect.training.sft.sft_run import supervise
-from recollect.training.train_run import TrainRun
+from recollect.training.train_run import OnStep, TrainRun
 from recollect.types import BadInput
 from recollect.workflows.stages.run_stages import run_stages
 from recollect.workflows.stages.stage_plan import has_stages, read_plan
-
-OnStep = Callable[[dict[str, Any]], bool | None]
 
 
 class Report(dict[str, Any]):
@@ -91,7 +89,7 @@ def train(
     if has_stages(name):
         raise BadInput(f"{name} is a recipe of stages: call recollect.stages({name!r})")
     whole, console = composed(name, given), Console(quiet)
-    for line in (*whole.said, *notes(whole.cfg)):
+    for line in (*whole.said, *startup_messages(whole.cfg)):
         console.say(line)
     started: list[TrainRun] = []
 

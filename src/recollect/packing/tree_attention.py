@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.packing.dense_attention import dense_backward, dense_forward
+from recollect.packing.dense_attention import Grads, dense_backward, dense_forward
 from recollect.packing.tree import Tree
 
 MOST_LEVELS = 12  # of branches above each other; deeper trees are attended by segments (micro_batch.py)
@@ -30,7 +30,6 @@ KEYS_STEP = 256  # such a call reads a multiple of so many keys, as every new sh
 
 Places = slice | Tensor  # of tokens
 Part = tuple[Tensor, Tensor]  # an output and the logarithms of its normalisers [heads, queries]
-Grads = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from recollect.registries import REWARDS
 
-Level = Literal["trajectory", "group", "batch"]
+RewardLevel = Literal["trajectory", "group", "batch"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Marks:
     """How a reward is called."""
 
-    level: Level = "trajectory"  # for each trajectory, once for a task's trajectories, or once for all of a step
+    level: RewardLevel = "trajectory"  # for each trajectory, once for a task's trajectories, or once for all of a step
     inline: bool = False  # quick and sure to end: called in the event loop and not in a thread
     gold: bool = False  # useless without an accepted answer, so data without one is refused
     check: Callable[..., None] | None = None  # given its options before a run, refuses values that cannot work
@@ -32,7 +32,7 @@ def reward(
     *,
     name: str | None = None,
     auto_register: bool = True,
-    level: Level | None = None,
+    level: RewardLevel | None = None,
     inline: bool = False,
     gold: bool = False,
     check: Callable[..., None] | None = None,
@@ -42,7 +42,7 @@ def reward(
     *,
     name: str | None = None,
     auto_register: bool = True,
-    level: Level | None = None,
+    level: RewardLevel | None = None,
     inline: bool = False,
     gold: bool = False,
     check: Callable[..., None] | None = None,
@@ -81,5 +81,5 @@ def marks_of(function: Callable[..., Any]) -> Marks:
     return marks if isinstance(marks, Marks) else Marks(_level_of(function))
 
 
-def _level_of(function: Callable[..., Any]) -> Level:
+def _level_of(function: Callable[..., Any]) -> RewardLevel:
     return "batch" if "trajectories" in inspect.signature(function).parameters else "trajectory"

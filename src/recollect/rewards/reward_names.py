@@ -11,13 +11,13 @@ from inspect import signature
 from recollect.config import Config
 from recollect.config.reward_terms import KEY, Term, parse
 from recollect.rewards.convention import refuse_unclear
-from recollect.rewards.decorator import REWARDS, Level, Marks, marks_of
+from recollect.rewards.decorator import REWARDS, Marks, RewardLevel, marks_of
 from recollect.rewards.options import check_options
 from recollect.rewards.scoring import call, call_batch
 from recollect.runtime.plugins import find
 from recollect.types import BadInput, Reward, Score, Task, Trajectory
 
-_LEVELS: tuple[Level, ...] = ("trajectory", "group", "batch")
+_LEVELS: tuple[RewardLevel, ...] = ("trajectory", "group", "batch")
 
 
 def find_reward(text: str, cfg: Config | None = None) -> Reward:

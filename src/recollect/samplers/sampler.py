@@ -15,7 +15,7 @@ from recollect.types import Completion, Policy, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-Weights = Iterable[tuple[str, "Tensor"]]  # names and weights of a plain model, adapters merged, one at a time
+NamedWeights = Iterable[tuple[str, "Tensor"]]  # names and weights of a plain model, adapters merged, one at a time
 
 
 class SamplerStatistics(Protocol):
@@ -52,7 +52,7 @@ class Sampler(Policy, Protocol):
     ) -> Awaitable[Completion]:
         """One completion; ``watch`` is called with the ids sampled so far. Cancelling the caller drops the request."""
 
-    def take_weights(self, version: int, weights: Weights | None) -> None:
+    def take_weights(self, version: int, weights: NamedWeights | None) -> None:
         """Sample with these weights from now on, and forget what was computed with others.
 
         None: the weights have changed in the memory that this sampler reads. Nothing may be under way.

@@ -38,7 +38,7 @@ class Box:
             plan = make_plan(cfg, method, self._scratch.path)
             python = [interpreter(), "-I", "-S", "-c", BOOT, str(theirs.fileno()), str(source_root())]
             self._process = subprocess.Popen(
-                [*_before(plan), *python],
+                [*_isolating_command(plan), *python],
                 env=environment(os.path.dirname(os.path.dirname(interpreter())), []),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -107,7 +107,7 @@ class Box:
         self._scratch.close()
 
 
-def _before(plan: dict[str, Any]) -> list[str]:
+def _isolating_command(plan: dict[str, Any]) -> list[str]:
     """The command that isolates what follows it; nothing where the zygote does it itself."""
     if plan["method"] != "bubblewrap":
         return []
@@ -148,7 +148,7 @@ def methods(cfg: Sandbox) -> list[str]:
     return [cfg.isolation, *others]
 
 
-def remains(box: Box) -> str:
+def isolation_warning(box: Box) -> str:
     """The warning for a box without the wanted isolation; empty if it has it."""
     if box.method != "none":
         return f"sandbox: {'; '.join(box.problems)}; {box.method} is used instead" if box.problems else ""

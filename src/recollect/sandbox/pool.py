@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from recollect.config import Sandbox
 from recollect.runtime.threads import Slots, in_thread
-from recollect.sandbox.box import Box, open_box, remains
+from recollect.sandbox.box import Box, isolation_warning, open_box
 from recollect.sandbox.sandbox_session import ProgramResult, SandboxSession
 
 
@@ -34,7 +34,7 @@ class Pool:
             raise RuntimeError("the sandbox is closed")
         if self._box is None or not self._box.alive:
             self._box = open_box(self.cfg)
-            self._warn(remains(self._box))
+            self._warn(isolation_warning(self._box))
         return self._box
 
     def _warn(self, text: str) -> None:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 from recollect.tasks.names import Split, names, similar_names
 
-APART, GROWN = 0.45, 0.85  # shares of the exercises after which "holds" begins to come in, and is always there
+HOLDS_BEGINS, HOLDS_ALWAYS = (
+    0.45,
+    0.85,
+)  # shares of the exercises after which "holds" comes in, and is always there
 NAMES, ASKED = (2, 5), 10  # how many names a list has, and how many of them are asked again
 SIMILAR = 0.3  # share of lists whose names share a syllable, once "holds" comes in
 
@@ -28,7 +31,7 @@ class Drill:
 
 def make_drill(rng: random.Random, done: float, split: Split = "train") -> Drill:
     """An exercise when a share ``done`` of them is over: a list, then its names again, for which the digits are due."""
-    word = min(1.0, max(0.0, (done - APART) / (GROWN - APART)))
+    word = min(1.0, max(0.0, (done - HOLDS_BEGINS) / (HOLDS_ALWAYS - HOLDS_BEGINS)))
     pool = names(split)
     if word and rng.random() < SIMILAR:
         pool = similar_names(rng.choice(pool), split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from recollect.tools.exact_arithmetic import BadExpression, Parser, tokens
+from recollect.tools.exact_arithmetic import BadExpression, ExpressionParser, tokens
 from recollect.tools.polynomial import Polynomial, roots
 from recollect.tools.tool_definition import tool
 from recollect.types import ToolResult
@@ -39,7 +39,7 @@ def calculate(expression: str) -> str:
     if len(sides) > 2:
         raise BadExpression("there is more than one =")
     try:
-        values = [Parser(tokens(side)).whole() for side in sides]
+        values = [ExpressionParser(tokens(side)).whole() for side in sides]
         if len(values) == 1:
             return shown(values[0])
         return _compared(*values)

@@ -55,7 +55,7 @@ def tokens(text: str) -> list[str]:
     return found
 
 
-class Parser:
+class ExpressionParser:
     """Computes while it reads: sums of products of powers."""
 
     def __init__(self, read: list[str]) -> None:

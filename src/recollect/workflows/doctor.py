@@ -16,7 +16,7 @@ from recollect.config import Sandbox
 from recollect.registries import TRACKERS
 from recollect.types import BadInput
 
-Verdict = Literal["ok", "missing", "broken"]
+Health = Literal["ok", "missing", "broken"]
 GB = 1 << 30
 LEAST_DISK = 2 * GB  # a run of the embedded model takes some MB; one of a real model keeps several copies of it
 LEAST_PYTHON = (3, 11)
@@ -40,7 +40,7 @@ class Finding:
     """One line of the report."""
 
     what: str
-    verdict: Verdict  # missing: something cannot be used; broken: nothing can be trained
+    verdict: Health  # missing: something cannot be used; broken: nothing can be trained
     found: str
     fix: str = ""
 

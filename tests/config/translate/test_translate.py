@@ -194,11 +194,17 @@ def test_tools_of_the_two_stage_system(tmp_path: Path) -> None:
 
 
 def test_fsdp_size_is_answered() -> None:
-    from recollect.config.startup_notes import notes
+    from recollect.config.startup_messages import startup_messages
 
-    lines = list(notes(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=8", "critic.model.fsdp_config.fsdp_size=4"])))
+    lines = list(
+        startup_messages(
+            compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=8", "critic.model.fsdp_config.fsdp_size=4"])
+        )
+    )
     assert sum("there is one" in line for line in lines) == 2
-    assert not any("fsdp_size" in line for line in notes(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=1"])))
+    assert not any(
+        "fsdp_size" in line for line in startup_messages(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=1"]))
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import opened, parser_for
+from recollect.agents.tool_loop import parser_for, start_dialogue
 from recollect.chat.text_calls import PYTHON_TOOLS
 from recollect.config import Config
 from recollect.registries import agent
@@ -28,7 +28,7 @@ reply with it and without a program."""
 async def code(task: Task, session: Session, cfg: Config) -> str:
     """Run programs until a turn has none; that turn is the answer."""
     parse = parser_for(cfg, "code")
-    chat = opened(task, session, cfg, PROMPT)
+    chat = start_dialogue(task, session, cfg, PROMPT)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import opened, parser_for
+from recollect.agents.tool_loop import parser_for, start_dialogue
 from recollect.config import Config
 from recollect.domains.domain import Domain
 from recollect.registries import DOMAINS, agent
@@ -29,7 +29,7 @@ def loop_of(domain: Domain) -> Callable[[Task, Session, Config], Awaitable[str]]
 async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str:
     """Turns with actions; a turn without one is the answer, and a limit that ends the episode leaves none."""
     parse = parser_for(cfg, "line")
-    chat = opened(task, session, cfg, domain.prompt)
+    chat = start_dialogue(task, session, cfg, domain.prompt)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import opened, parser_for
+from recollect.agents.tool_loop import parser_for, start_dialogue
 from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
 from recollect.registries import agent
@@ -17,7 +17,7 @@ async def hf(task: Task, session: Session, cfg: Config) -> str:
     syntax = cfg.agent.tool_parser or bound.renderer.parser
     parse = parser_for(cfg, syntax)
     listed = session.tools is not None and not bound.shows_tools  # a template without tools: list them ourselves
-    chat = opened(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
+    chat = start_dialogue(task, session, cfg, LISTINGS.get(syntax, LISTING) if listed else None, native=True)
     while (text := await chat.turn()) is not None:
         calls = parse(text, chat.schemas)
         if not calls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import opened, parser_for
+from recollect.agents.tool_loop import parser_for, start_dialogue
 from recollect.chat.text_calls import react_answer
 from recollect.config import Config
 from recollect.registries import agent
@@ -26,7 +26,7 @@ Final Answer: the answer"""
 async def react(task: Task, session: Session, cfg: Config) -> str:
     """Thought, action, observation, until there is a final answer or a turn without an action."""
     parse = parser_for(cfg, "react")
-    chat = opened(task, session, cfg, PROMPT)
+    chat = start_dialogue(task, session, cfg, PROMPT)
     while (text := await chat.turn(stop=["Observation:"])) is not None:
         answer = react_answer(text)
         if answer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import opened, parser_for
+from recollect.agents.tool_loop import parser_for, start_dialogue
 from recollect.chat.text_calls import SEARCH_TOOLS, search_r1_answer
 from recollect.config import Config
 from recollect.registries import agent
@@ -18,7 +18,7 @@ Search as often as you need. When you know the answer, write it between <answer>
 async def search_r1(task: Task, session: Session, cfg: Config) -> str:
     """Search and reason in one growing turn, until it holds an answer or ends without a search."""
     parse = parser_for(cfg, "search_r1")
-    chat = opened(task, session, cfg, PROMPT)
+    chat = start_dialogue(task, session, cfg, PROMPT)
     while (text := await chat.turn(stop=["</search>", "</answer>"])) is not None:
         answer = search_r1_answer(text)
         if answer is not None:

@@ -131,8 +131,8 @@ class MemoryReader:
         parse = parser_for(cfg, syntax)
         box = toolbox(talk.role, tuple(self.limits.search))
         own = session.tools if talk.role == "qa" else None
-        async with box.open(self.task, session.trajectory, talk.workspace) as opened:
-            memory = SessionTools(box.schemas, opened, session.trajectory)
+        async with box.open(self.task, session.trajectory, talk.workspace) as open_tools:
+            memory = SessionTools(box.schemas, open_tools, session.trajectory)
             tools = MemoryTools(memory, own, talk.workspace, self.limits)
             messages, shown = self._start(talk.prompt, tools, bound.shows_tools, syntax)
             chat = Dialogue(session, cfg, Conversation(messages, shown), tools, talk.role)
@@ -141,7 +141,7 @@ class MemoryReader:
                 calls = parse(text, tools.schemas)
                 if not calls or await chat.use(calls):
                     break
-            take_counts(session, opened)
+            take_counts(session, open_tools)
         return chat.answer
 
     def _start(

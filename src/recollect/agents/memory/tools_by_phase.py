@@ -52,7 +52,7 @@ class MemoryTools:
         return result
 
 
-def take_counts(session: Session, opened: RunsTools) -> None:
+def take_counts(session: Session, open_tools: RunsTools) -> None:
     """Add a conversation's calls to the trajectory's."""
-    counts = Counter(session.trajectory.tool_calls) + opened.counts
+    counts = Counter(session.trajectory.tool_calls) + open_tools.counts
     session.trajectory.tool_calls = dict(counts)

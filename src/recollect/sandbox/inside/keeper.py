@@ -22,7 +22,7 @@ from recollect.sandbox.inside import cell, files, kernel, landlock, unsafe, usag
 from recollect.sandbox.inside.view import WORKSPACE
 from recollect.sandbox.inside.walls import walls, writable
 
-LOOK = 0.05  # seconds between two looks at what is used
+LOOK_EVERY_S = 0.05  # seconds between two looks at what is used
 GRACE = 0.5  # seconds that a block gets to leave after an interrupt, so that the state survives
 MAX_REQUEST = 64_000_000
 _NAMES = "HUP INT QUIT ABRT USR1 USR2 ALRM TERM TSTP TTIN TTOU XCPU VTALRM PROF IO PWR"
@@ -289,7 +289,7 @@ class Keeper:
             poller.register(fd, select.POLLIN)
         before = self._ended_cpu() + cpu_before
         now = time.monotonic()
-        until, look = now + seconds, now + LOOK
+        until, look = now + seconds, now + LOOK_EVERY_S
         while not (seen.ended or _complete(seen.control)):
             for fd, _ in poller.poll(max(0.0, min(look, until) - now) * 1000):
                 if fd == self.sock.fileno():
@@ -309,7 +309,7 @@ class Keeper:
                     os.kill(child.pid, signal.SIGINT)
                     until = now + GRACE
             if now >= look:
-                look = now + LOOK
+                look = now + LOOK_EVERY_S
         for fd, sink in sinks.items():
             os.set_blocking(fd, False)
             while len(sink) <= self._bound() and self._read(fd, sink):

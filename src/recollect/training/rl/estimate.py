@@ -69,7 +69,7 @@ def estimate(
     cfg: Algorithm,
     batch: Batch,
     trajectories: Sequence[Trajectory],
-    notes: Annotations,
+    annotations: Annotations,
     control: KLController,
     greedy: Sequence[Score] | None = None,
 ) -> Estimate:
@@ -78,7 +78,7 @@ def estimate(
     rewards = torch.from_numpy(token_rewards(batch, units_E, trajectories, cfg.group_by != "task"))
     metrics: dict[str, float] = {}
     if cfg.use_kl_in_reward:
-        divergence = _divergence(cfg, notes).double()
+        divergence = _divergence(cfg, annotations).double()
         rewards = rewards - control.coef * divergence
         mean = _mean_over(divergence, batch.trajectories_E)
         metrics |= {"actor/reward_kl": mean, "actor/kl_coef": control.coef}
@@ -90,7 +90,7 @@ def estimate(
         found = [earned(greedy[g], role, question) for g, role, question in places]
         baselines = torch.tensor(found, dtype=torch.float64)
     ids = torch.from_numpy(units_E), torch.from_numpy(groups_E)
-    values = None if notes.values is None else torch.from_numpy(notes.values).double()
+    values = None if annotations.values is None else torch.from_numpy(annotations.values).double()
     advantages, returns = chosen_estimator(cfg.adv_estimator).function(
         rewards,
         values,
@@ -110,13 +110,13 @@ def estimate(
     return Estimate(advantages.float().numpy(), returns.float().numpy(), metrics)
 
 
-def _divergence(cfg: Algorithm, notes: Annotations) -> Tensor:
+def _divergence(cfg: Algorithm, annotations: Annotations) -> Tensor:
     if cfg.kl_penalty == "full":
-        assert notes.divergence is not None
-        return torch.from_numpy(notes.divergence)
-    assert notes.old is not None
-    assert notes.reference is not None
-    return KL[cfg.kl_penalty](torch.from_numpy(notes.old), torch.from_numpy(notes.reference))
+        assert annotations.divergence is not None
+        return torch.from_numpy(annotations.divergence)
+    assert annotations.old is not None
+    assert annotations.reference is not None
+    return KL[cfg.kl_penalty](torch.from_numpy(annotations.old), torch.from_numpy(annotations.reference))
 
 
 def _mean_over(x_E: Tensor, ids_E: np.ndarray) -> float:

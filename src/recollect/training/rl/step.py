@@ -102,17 +102,17 @@ class Reinforce:
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
         if batch.entries:
-            notes = self._annotate(batch)
-            guess = estimate(cfg.algorithm, batch, trajectories, notes, control, made.greedy)
+            annotations = self._annotate(batch)
+            guess = estimate(cfg.algorithm, batch, trajectories, annotations, control, made.greedy)
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
-            if self.critic is not None and notes.values is not None:
+            if self.critic is not None and annotations.values is not None:
                 alone = warming and cfg.critic.model.share_actor  # a shared body is the policy, which stays as it is
                 with phase_progress(self.show, "critic update", [self.critic], self.critic.updates(batch)):
-                    learned = self.critic.update(batch, guess.returns, notes.values, seed, alone, progress.step)
+                    learned = self.critic.update(batch, guess.returns, annotations.values, seed, alone, progress.step)
                 changed |= {f"critic/{name}": value for name, value in learned.items()}
             if not warming:
-                targets = PolicyTargets(guess.advantages, notes.old, notes.reference)
+                targets = PolicyTargets(guess.advantages, annotations.old, annotations.reference)
                 place = progress.step - cfg.trainer.critic_warmup  # all updates of a step have its learning rate
                 with phase_progress(self.show, "policy update", [learner], updates_of(cfg, batch)):
                     changed |= learner.update(batch, targets, self.reference, seed, place)

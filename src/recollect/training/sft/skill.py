@@ -19,7 +19,7 @@ from recollect.tasks.drill import make_drill
 from recollect.tasks.needle import Demonstration, NeedleShape, PolicyMix, skill_stream
 from recollect.types import Message
 
-Tokens = list[tuple[int, bool]]  # a sequence: each id, and whether it is trained
+MarkedIds = list[tuple[int, bool]]  # a sequence: each id, and whether it is trained
 
 
 def demonstration_text(demo: Demonstration, style: str, layout: str) -> str:
@@ -50,7 +50,7 @@ class SkillBatches:
     def _seed(self, index: int) -> int:
         return self.cfg.trainer.seed * 1_000_003 + index
 
-    def _examples(self, index: int) -> list[Tokens]:
+    def _examples(self, index: int) -> list[MarkedIds]:
         """What the skill's teacher does: its whole response is trained."""
         limits, needle = self.cfg.recurrent.memory.config, self.cfg.data.needle
         shape = NeedleShape(facts_per_chunk=needle.facts_per_chunk)
@@ -64,7 +64,7 @@ class SkillBatches:
             out.append([(t, False) for t in prompt] + [(t, True) for t in response])
         return out
 
-    def _drills(self, index: int) -> list[Tokens]:
+    def _drills(self, index: int) -> list[MarkedIds]:
         """Look-up exercises: only what can be looked up is trained."""
         rng = random.Random(f"drill:{self._seed(index)}")
         done = index / self.cfg.data.needle.drill

@@ -22,7 +22,7 @@ from recollect.chat.text_calls import SEARCH_TOOLS
 from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
-from recollect.config.startup_notes import notes
+from recollect.config.startup_messages import startup_messages
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
 from recollect.models.device import pick_device
@@ -197,7 +197,7 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     total = found["memory_total"]
     console.table(f"Memory, without activations: {size(total)}", header, table)
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
-    for line in [*([plain] if plain else []), *notes(cfg), *_warnings(cfg, total)]:
+    for line in [*([plain] if plain else []), *startup_messages(cfg), *_warnings(cfg, total)]:
         console.say(line)
     run = RunDirectory.of(cfg)
     if run.moves_aside(cfg):

@@ -94,8 +94,8 @@ def _evaluate(plan: Plan, place: Place, console: Console) -> dict[str, Any]:
     return made
 
 
-Stage = Callable[[Plan, Place, Console], dict[str, Any]]
-STAGES: dict[str, Stage] = {
+PipelineStage = Callable[[Plan, Place, Console], dict[str, Any]]
+STAGES: dict[str, PipelineStage] = {
     "generate": _generate,
     "convert": _convert,
     "reward": _reward,

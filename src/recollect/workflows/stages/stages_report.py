@@ -27,12 +27,12 @@ def write_report(plan: StagePlan, report: dict[str, Any], seconds: float, consol
     return report
 
 
-Row = tuple[str, str, int, float | None, float | None, float | None, int, int]
+StageRow = tuple[str, str, int, float | None, float | None, float | None, int, int]
 
 
-def rows(report: dict[str, Any]) -> list[Row]:
+def rows(report: dict[str, Any]) -> list[StageRow]:
     """(name, trained role, updates so far, success, interval, tokens) of the base, every stage and the comparison."""
-    made: list[Row] = [("base", "–", 0, report["base"], report["base_low"], report["base_high"], 0, 0)]
+    made: list[StageRow] = [("base", "–", 0, report["base"], report["base_low"], report["base_high"], 0, 0)]
     done = 0
     for stage in report["stages"]:
         done += stage["steps"]
@@ -42,12 +42,12 @@ def rows(report: dict[str, Any]) -> list[Row]:
     return made
 
 
-def _row(name: str, stage: dict[str, Any], done: int) -> Row:
+def _row(name: str, stage: dict[str, Any], done: int) -> StageRow:
     tokens = stage["trained_tokens"], stage["untrained_tokens"]
     return (name, stage["role"], done, stage["held_out"], stage["low"], stage["high"], *tokens)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: StageRow) -> list[str]:
     name, role, done, value, low, high, trained, untrained = row
     between = "" if low is None or high is None else f"{low:.3f} – {high:.3f}"
     return [name, role, str(done), "–" if value is None else f"{value:.3f}", between, f"{trained:,}", f"{untrained:,}"]

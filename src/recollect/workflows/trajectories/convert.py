@@ -197,7 +197,7 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
     """Convert everything to ``out``; returns how many records did not fit."""
     check_domain(domain)
     paths = files_of(given)
-    outputs, ids, problems = Outputs(out.expanduser(), paths, overwrite), Ids(), Problems(console)
+    outputs, ids, problems = Outputs(out.expanduser(), paths, overwrite), Ids(), FileProblems(console)
     count = unasked = 0
     complete = False
     try:
@@ -227,7 +227,7 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
     return problems.count
 
 
-class Problems:
+class FileProblems:
     """Records that did not fit; the first ones are named."""
 
     def __init__(self, console: Console) -> None:

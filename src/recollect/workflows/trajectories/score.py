@@ -24,7 +24,7 @@ from recollect.trajectories.parallel import in_order, workers_for
 from recollect.trajectories.stream import FilePiece, files_of, records, units
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
-from recollect.workflows.trajectories.convert import Problems, check_domain, size_of, stem_of
+from recollect.workflows.trajectories.convert import FileProblems, check_domain, size_of, stem_of
 
 NAMES = ("total", "completion", "efficiency", "quality", "reasoning", "conciseness", "tool_selection")
 
@@ -87,7 +87,7 @@ def reward(
         raise BadInput(f"{output} is there already; name another --output, or give --overwrite")
     if output is not None:
         refuse_output(output, f"--output {output}")
-    paths, problems = files_of(given), Problems(console)
+    paths, problems = files_of(given), FileProblems(console)
     tally, listing = ScoreSummary(), Listing(output)
     try:
         for made in scored(paths, domain, weights, console):

@@ -25,7 +25,7 @@ from recollect.trajectories.stream import FilePiece, files_of, records, units
 from recollect.trajectories.training_rows import conversation, tool_rows
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
-from recollect.workflows.trajectories.convert import Problems, check_domain, size_of, stem_of
+from recollect.workflows.trajectories.convert import FileProblems, check_domain, size_of, stem_of
 
 SUMMARY = "SUMMARY.json"
 CONVERSATIONS = "conversations"
@@ -44,7 +44,7 @@ class Choice:
     seed: int = 0
 
 
-class Row(NamedTuple):
+class ToolRow(NamedTuple):
     """A training row: its data set, its task, what it says (of rows that say the same one is kept), its text."""
 
     name: str
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 class Made:
     """The rows of a unit, and what happened on the way."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ToolRow] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     size: int = 0
@@ -99,9 +99,9 @@ def _add(record: Record, choice: Choice, made: Made) -> None:
     made.counts["kept"] += 1
     made.counts[f"domain {record['domain']}"] += 1
     for tool, row in rows:
-        made.rows.append(Row(folder_of(tool), task, _digest(row["prompt"], row["response"]), to_json(row)))
+        made.rows.append(ToolRow(folder_of(tool), task, _digest(row["prompt"], row["response"]), to_json(row)))
     said = _digest(*(f"{m['role']}\0{m['content']}\0{m.get('tool_calls')}" for m in whole["messages"]))
-    made.rows.append(Row(CONVERSATIONS, task, said, to_json(whole, inf_nan_mode="constants")))
+    made.rows.append(ToolRow(CONVERSATIONS, task, said, to_json(whole, inf_nan_mode="constants")))
 
 
 def _digest(*texts: str) -> bytes:
@@ -133,7 +133,7 @@ class DataSet:
         self.file: BinaryIO = (folder / "all.tmp").open("wb")
         self.counts: Counter[str] = Counter()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ToolRow) -> None:
         """Take a row, unless one that says the same is there."""
         if row.said in self.seen:
             self.counts["duplicates"] += 1
@@ -189,7 +189,7 @@ def _write(given: Sequence[str], paths: Sequence[Path], out: Path, part: Path, c
     sets: dict[str, DataSet] = {}
     tasks: set[int] = set()
     counts: Counter[str] = Counter()
-    problems = Problems(console)
+    problems = FileProblems(console)
     size = sum(p.stat().st_size for p in paths)
     with console.progress("MB read", max(1, size >> 20)) as advance:
         for made in in_order(partial(make_unit, choice=choice), units(paths), workers_for(size)):

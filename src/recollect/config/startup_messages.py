@@ -8,7 +8,7 @@ from recollect.config import Config
 from recollect.registries import AGENTS, ESTIMATORS
 
 
-def notes(cfg: Config) -> Iterator[str]:
+def startup_messages(cfg: Config) -> Iterator[str]:
     """One line for each such setting."""
     name = cfg.actor_rollout_ref.rollout.name
     if name != "engine":

@@ -7,7 +7,7 @@ import torch
 
 from recollect.algos.advantage import ADVANTAGES
 from recollect.config.compose import compose
-from recollect.config.startup_notes import notes
+from recollect.config.startup_messages import startup_messages
 from recollect.registries import ESTIMATORS
 
 ONE = "actor_rollout_ref.rollout.n=1"
@@ -19,7 +19,7 @@ def test_one_attempt_is_warned_of_where_it_teaches_nothing(name: str) -> None:
     one_each = torch.arange(2)
     advantages, _ = ADVANTAGES[name](rewards, None, mask, one_each, one_each, baselines=torch.tensor([0.5, 0.5]))
     assert bool(advantages.any()) == (not ESTIMATORS[name].compares)
-    said = " ".join(notes(compose("needle", [f"algorithm.adv_estimator={name}", ONE])))
+    said = " ".join(startup_messages(compose("needle", [f"algorithm.adv_estimator={name}", ONE])))
     assert ("nothing is learnt from rewards" in said) == ESTIMATORS[name].compares
 
 
@@ -29,4 +29,4 @@ def test_several_attempts_or_questions_are_not_warned_of() -> None:
         ["algorithm.adv_estimator=grpo", ONE, "agent.agent_type=tool_memory", "data.made_up=ledger"],
         ["algorithm.adv_estimator=grpo", ONE, "data.offline_files=x.jsonl"],
     ):
-        assert "nothing is learnt" not in " ".join(notes(compose("needle", settings)))
+        assert "nothing is learnt" not in " ".join(startup_messages(compose("needle", settings)))
