@@ -14,7 +14,7 @@ from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.models.tiny import build_tokenizer
 from recollect.oracles.known import known_of
-from recollect.oracles.reading import around
+from recollect.oracles.reading_oracle import around
 from recollect.training.sft.oracle import BalancedBatches, kinds_of, played
 from recollect.training.sft.sources import batches_of, check_source
 from recollect.types import BadInput, Group, Sample, Task

@@ -5,7 +5,7 @@ the model will see. It says what a model in its place could know: a reader keeps
 """
 
 from recollect.oracles.known import Known, known_of
+from recollect.oracles.oracle_of_agent import ORACLES, OracleSpec
 from recollect.oracles.play import Oracle, oracle_roles
-from recollect.oracles.registry import ORACLES, OracleSpec
 
 __all__ = ["ORACLES", "Known", "Oracle", "OracleSpec", "known_of", "oracle_roles"]

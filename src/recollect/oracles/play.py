@@ -10,7 +10,7 @@ from recollect.chat.writers import TOOL_WRITERS
 from recollect.config import Config
 from recollect.oracles.known import Known, known_of
 from recollect.oracles.moment import Moment
-from recollect.oracles.registry import ORACLES, Respond
+from recollect.oracles.oracle_of_agent import ORACLES, Respond
 from recollect.policies.scripted import Expert
 from recollect.types import BadInput, Completion, Policy, Sampling, Task, Trajectory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recollect.domains.expert_texts import content
 from recollect.oracles.moment import UNKNOWN, Moment
-from recollect.oracles.reading import around
+from recollect.oracles.reading_oracle import around
 from recollect.types import ToolCall
 
 TOOLS = ("search", "google_search")

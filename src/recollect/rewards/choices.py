@@ -9,7 +9,7 @@ from itertools import dropwhile, pairwise, takewhile
 from recollect.rewards.filler_words import ASKING, COMMON, PLACING
 from recollect.rewards.normalized import normalize
 
-Item = list[str]  # the words of one choice, the one nearest to its "or" first
+ChoiceWords = list[str]  # the words of one choice, the one nearest to its "or" first
 _CONTRAST = r"\b(?:rather than|instead of|as opposed to|compared (?:to|with)|unlike|than)(?=\s)"
 _JOINED = re.compile(
     rf"\b(?:or|and|nor|vs\.?|versus|but not)(?=[\s(])|{_CONTRAST.replace('|than)', ')')}"
@@ -30,7 +30,7 @@ def alternatives(gold: str, question: str) -> frozenset[str]:
     Beside a number other numbers are alternatives.
     """
     own, asked, most = set(gold.split()), normalize(question).split(), len(gold.split())
-    mine, others = set(own), list[Item]()
+    mine, others = set(own), list[ChoiceWords]()
     for items in _lists(question, own):
         shared = [item for item in items if own & set(item)]
         mine.update(word for item in shared for word in item[:most])
@@ -49,10 +49,10 @@ def _is_number(word: str) -> bool:
     return word[:1].isdigit()
 
 
-def _lists(question: str, own: set[str]) -> list[list[Item]]:
+def _lists(question: str, own: set[str]) -> list[list[ChoiceWords]]:
     """The lists of a question: what stands on both sides of an "or" and the like."""
     parts = _JOINED.split(question)
-    found: list[list[Item]] = []
+    found: list[list[ChoiceWords]] = []
     for place, (left, right) in enumerate(pairwise(parts)):
         items = [*_before(left), _after(right)]
         if place and not set(normalize(left).split()) & (COMMON - PLACING):  # the middle of "red or blue or green"
@@ -68,13 +68,13 @@ def _clauses(part: str) -> list[list[str]]:
     return [words for words in clauses if words]
 
 
-def _run(words: Iterable[str]) -> Item:
+def _run(words: Iterable[str]) -> ChoiceWords:
     return list(takewhile(lambda word: word not in COMMON, words))
 
 
-def _before(part: str) -> list[Item]:
+def _before(part: str) -> list[ChoiceWords]:
     """The items that end a part: one, and those before commas that are items as a whole."""
-    found: list[Item] = []
+    found: list[ChoiceWords] = []
     for words in reversed(_clauses(part)):
         if found and ASKING & set(words):
             break
@@ -84,12 +84,12 @@ def _before(part: str) -> list[Item]:
     return found
 
 
-def _after(part: str) -> Item:
+def _after(part: str) -> ChoiceWords:
     """The item that begins a part."""
     return next((_run(dropwhile(COMMON.__contains__, words)) for words in _clauses(part)), [])
 
 
-def _comparisons(question: str, own: set[str]) -> list[list[Item]]:
+def _comparisons(question: str, own: set[str]) -> list[list[ChoiceWords]]:
     """The sides of "is the cat bigger than the dog" and "compared to the dog, is the cat bigger"."""
     found = []
     named = sorted(own) if own <= set(normalize(question).split()) else []
@@ -100,7 +100,7 @@ def _comparisons(question: str, own: set[str]) -> list[list[Item]]:
     return found
 
 
-def _bare(question: str, own: set[str]) -> list[Item]:
+def _bare(question: str, own: set[str]) -> list[ChoiceWords]:
     """A list without an "or", after a colon or by itself: clauses beside the gold answer that are items as a whole."""
     *intro, rest = _INTRODUCED.split(question, maxsplit=1)
     clauses = _clauses(rest)
@@ -114,9 +114,9 @@ def _bare(question: str, own: set[str]) -> list[Item]:
     return []
 
 
-def _names(question: str) -> list[Item]:
+def _names(question: str) -> list[ChoiceWords]:
     """Names and numbers of a question in runs, without its first word."""
-    runs: list[Item] = [[]]
+    runs: list[ChoiceWords] = [[]]
     for word in question.split()[1:]:
         if word.lstrip("(\"'“‘")[:1].isupper() or word[:1].isdigit():
             runs[-1] += normalize(word).split()

@@ -10,8 +10,8 @@ from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.oracles.oracle_of_agent import ORACLES
 from recollect.oracles.play import oracle_roles
-from recollect.oracles.registry import ORACLES
 from recollect.packing.samples import trajectory_samples
 from recollect.sources.task_stream import training_tasks
 from recollect.training.sft.sequences import LoadedSequences, SequenceLimits, take

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from recollect.agents.memory.recurrent_prompts import EMPTY_MEMORY
 from recollect.oracles.calculations import calculate_step, worked_answer
 from recollect.oracles.moment import Moment
-from recollect.oracles.reading import answer_from_text, keep_evidence
+from recollect.oracles.reading_oracle import answer_from_text, keep_evidence
 from recollect.oracles.searching import search_step
 from recollect.oracles.taking_notes import IDLE, look_up, take_note
 
