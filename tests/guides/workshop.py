@@ -6,11 +6,13 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import recollect
 from recollect.config.compose import compose, to_yaml
+from recollect.eval.items import Item
 
 SMALL: dict[str, Any] = {
     "trainer.total_training_steps": 1,
@@ -48,7 +50,18 @@ def build(folder: Path) -> Path:
     configurations(folder)
     functions(folder)
     trajectories(folder)
+    results(folder / "results")
     return folder
+
+
+def results(folder: Path) -> None:
+    """What two evaluations of the same items have left."""
+    for name, score in (("sft", 0.25), ("rl", 0.5)):
+        items = folder / f"{name}.items"
+        items.mkdir(parents=True)
+        (folder / f"{name}.json").write_text(json.dumps({"agents": {"recurrent": {}}}))
+        found = [Item(f"q{n}-{size}", 0, "squad", size, "", score, {"f1": score}) for n in range(4) for size in (4, 16)]
+        lines(items / "recurrent.jsonl", [asdict(item) for item in found])
 
 
 def lines(path: Path, rows: Sequence[Any]) -> None:

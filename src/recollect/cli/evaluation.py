@@ -79,6 +79,31 @@ def evaluate(
 
 
 @app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="What `recollect eval … --out NAME` wrote: NAME or NAME.json.")],
+    second: Annotated[
+        str | None, typer.Argument(help="Others of the same items. Without it: lengths and agents of the first.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="reward, em, f1 or sub_em.")] = "reward",
+    agent: Annotated[str | None, typer.Option(help="An agent of the first; default: the evaluated one.")] = None,
+    other_agent: Annotated[str | None, typer.Option(help="An agent of the second, such as a baseline.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Differences between evaluations of the same items, with 95 % intervals of the paired bootstrap.
+
+    \b
+    recollect compare results/sft results/rl --metric f1
+    recollect compare results/rl --metric f1
+    """
+    from recollect.runtime.console import Console
+    from recollect.workflows.eval.comparison import compare as compared
+
+    found = compared(first, second, metric, (agent, other_agent), Console(quiet))
+    if quiet:
+        print(json.dumps(found))
+
+
+@app.command()
 def ask(
     given: Annotated[
         list[str],

@@ -22,7 +22,7 @@ from recollect.files.output import writing
 from recollect.retrieval.corpus import fingerprint as corpus_state
 from recollect.rewards.memory_qa import part_of
 from recollect.rewards.text import qa_em, qa_f1_reward, sub_em
-from recollect.types import Task, Trajectory
+from recollect.types import BadInput, Task, Trajectory
 
 METRICS = {"em": qa_em, "f1": qa_f1_reward, "sub_em": sub_em}
 FILES = (".py", ".json", ".yaml", ".yml", ".txt")
@@ -143,6 +143,25 @@ class ItemLog:
     def of(self, tasks: Sequence[Task], n: int) -> list[list[Item]]:
         """The attempts at each task."""
         return [[self.items[t.id, i] for i in range(n)] for t in tasks]
+
+
+def items_file(folder: Path, agent: str) -> Path:
+    """Where the items of an agent are kept."""
+    named = re.sub(r"[^\w-]", "_", agent)
+    return folder / f"{named}.jsonl"
+
+
+def read_items(folder: Path, agent: str) -> list[Item]:
+    """All items of an agent; of an attempt that was made again the newest."""
+    path = items_file(folder, agent)
+    if not path.is_file():
+        raise BadInput(f"no items of the agent {agent} at {path}; evaluate again")
+    rows = [row for line in path.read_bytes().split(b"\n") if (row := _read(line)) is not None and "id" in row]
+    try:
+        found = [Item(**row) for row in rows]
+    except TypeError as error:
+        raise BadInput(f"{path} holds no items of an evaluation: {error}") from None
+    return list({(item.id, item.sample): item for item in found}.values())
 
 
 def _plain(value: Any) -> Any:

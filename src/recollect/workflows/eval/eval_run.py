@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from recollect.config import Config
 from recollect.data.documents import open_document
 from recollect.domains.families import has_lengths, made_up
 from recollect.eval.evaluate import evaluate, val_sampling
-from recollect.eval.items import Item, ItemLog, fingerprint, item_of
+from recollect.eval.items import Item, ItemLog, fingerprint, item_of, items_file
 from recollect.eval.output_folder import STAMP, place_name, refuse_others, stamp_of
 from recollect.eval.plots import length_curves
 from recollect.eval.results import markdown, tables
@@ -137,8 +136,7 @@ def attempt_all(
 ) -> list[list[Item]]:
     """All attempts at all tasks; those on disk are not made again."""
     n, agent = cfg.actor_rollout_ref.rollout.val_kwargs.n, cfg.agent.agent_type
-    named = re.sub(r"[^\w-]", "_", agent)
-    file = None if place is None else place.with_name(f"{place.name}.items") / f"{named}.jsonl"
+    file = None if place is None else items_file(place.with_name(f"{place.name}.items"), agent)
     log = ItemLog(file, fingerprint(cfg, players))
     left = log.missing(tasks, n)
     if len(left) < len(tasks):
