@@ -12,13 +12,13 @@ from recollect.cli.app import app, model_app
 
 @app.command()
 def data(
-    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, or made up: needle, ledger, …")],
+    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, locomo; made up: needle, ledger, …")],
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="[SRC] DST [KEY=VALUE]...",
             help="The original file or a pattern (made-up tasks have none, squad takes several); a new .json, "
-            ".jsonl or .parquet file; settings of made-up tasks.",
+            ".jsonl or .parquet file (locomo: a new folder); settings of made-up tasks.",
         ),
     ],
     documents: Annotated[
@@ -29,7 +29,9 @@ def data(
     held_out: Annotated[bool, typer.Option("--held-out", help="Made-up: names and values never trained on.")] = False,
     seed: Annotated[
         int | None,
-        typer.Option(help="haystack, squad: draws distractors and places; made-up: trainer.seed."),
+        typer.Option(
+            help="haystack, squad: draws distractors and places; locomo: draws questions; made-up: trainer.seed."
+        ),
     ] = None,
     closed_book: Annotated[
         str | None, typer.Option(metavar="URL", help="haystack: drop what this endpoint answers without the document.")
@@ -39,7 +41,11 @@ def data(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="squad: train, tune or test, which share no paragraph and no question; default: everything."),
+        typer.Option(
+            help="squad: train, tune or test, which share no paragraph and no question; default: everything. locomo: "
+            "memory-r1, all (a test), conversations as in conv-26/conv-30 (train/val, the rest is the test) or shares "
+            "as in 60/10/30; default: 600 training and 100 validation questions at least."
+        ),
     ] = None,
     shares: Annotated[
         str | None, typer.Option(help="squad, with --split: sizes of train, tune and test; default 70,10,20.")
@@ -47,6 +53,12 @@ def data(
     distractors: Annotated[
         list[str] | None,
         typer.Option(help="squad: files whose paragraphs stand beside the needed one; default: those of the split."),
+    ] = None,
+    num_train: Annotated[int | None, typer.Option(help="locomo: training questions; default: all.")] = None,
+    num_val: Annotated[int | None, typer.Option(help="locomo: validation questions, likewise.")] = None,
+    num_test: Annotated[int | None, typer.Option(help="locomo: test questions, likewise.")] = None,
+    questions: Annotated[
+        int | None, typer.Option(help="locomo: most questions of one training task; default: all of its conversation.")
     ] = None,
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
@@ -58,14 +70,16 @@ def data(
     recollect data squad train-v2.0.json squad.jsonl --paragraphs 4 --paragraphs 16
     recollect data squad train-v2.0.json dev-v2.0.json squad_test.jsonl --paragraphs 8 --split test
     recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
+    recollect data locomo locomo10.json locomo --num-train 600 --num-val 100
     """
     from recollect.runtime.console import Console
     from recollect.workflows.data.make_data import DataOptions, write_data
 
     many = documents or [], count, multiple, held_out, seed, closed_book, paragraphs or []
-    options = DataOptions(*many, split, shares, distractors or [])
+    numbers = num_train, num_val, num_test, questions
+    options = DataOptions(*many, split, shares, distractors or [], *numbers)
     made, target = write_data(name, words, options, Console())
-    print(f"wrote {made} tasks to {target}")
+    print(f"wrote {made} {'questions' if name == 'locomo' else 'tasks'} to {target}")
 
 
 @model_app.command()

@@ -16,8 +16,9 @@ from recollect.runtime.console import Console
 from recollect.sources.write import write_made_up
 from recollect.types import BadInput
 from recollect.workflows.data.closed_book import answered
+from recollect.workflows.data.locomo_files import LocomoOptions, write_locomo
 
-OTHERS = ("haystack", "squad")  # data sets with options of their own
+OTHERS = ("haystack", "squad", "locomo")  # data sets with options of their own
 DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are asked for
 
 
@@ -35,6 +36,10 @@ class DataOptions:
     split: str | None = None
     shares: str | None = None
     distractors: Sequence[str] = ()
+    num_train: int | None = None
+    num_val: int | None = None
+    num_test: int | None = None
+    questions: int | None = None
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -56,7 +61,9 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     if name == "squad":
         *sources, target = paths if len(paths) > 1 else _paths(name, paths, "SRC... DST")
         return write_squad(sources, Path(target), _squad_options(options), console.say), target
-    source, target = _paths(name, paths, "SRC DST")
+    source, target = _paths(name, paths, "SRC OUTDIR" if name == "locomo" else "SRC DST")
+    if name == "locomo":
+        return write_locomo(source, Path(target), _locomo_options(options), console.say), target
     if name != "haystack":
         return convert(name, source, target), target
     found = read_source(source)
@@ -69,14 +76,25 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
         return write_haystack(found, Path(target), sizes, options.seed or 0, lambda: advance("", 1)), target
 
 
+OWN = {  # options of single data sets
+    **dict.fromkeys(("paragraphs", "distractors", "shares"), ("squad",)),
+    **dict.fromkeys(("num_train", "num_val", "num_test", "questions"), ("locomo",)),
+    "split": ("squad", "locomo"),
+}
+
+
 def _refuse_options(name: str, options: DataOptions) -> None:
-    """Refuse options of SQuAD's format with other data, and shares of no split."""
-    given = {"paragraphs": options.paragraphs, "split": options.split, "distractors": options.distractors}
-    given["shares"] = options.shares
-    if name != "squad" and (named := next((key for key, value in given.items() if value), None)):
-        raise BadInput(f"--{named} goes with squad, not with {name}")
+    """Refuse options of one data set with others, and shares of no split."""
+    for key, owners in OWN.items():
+        if name not in owners and getattr(options, key) not in (None, (), []):
+            raise BadInput(f"--{key.replace('_', '-')} goes with {' and '.join(owners)}, not with {name}")
     if options.shares and not options.split:
         raise BadInput("--shares says how large train, tune and test are; name one of them with --split")
+
+
+def _locomo_options(options: DataOptions) -> LocomoOptions:
+    numbers = options.num_train, options.num_val, options.num_test
+    return LocomoOptions(options.split, *numbers, options.questions, options.seed or 0)
 
 
 def _squad_options(options: DataOptions) -> SquadOptions:
