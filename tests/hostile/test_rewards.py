@@ -33,6 +33,7 @@ CHOICE = "Who is older, Tom Hanks or Meg Ryan?"
 CITY = "What is the capital of France?"
 FLAG = "Is the flag red rather than blue?"
 INTEGRAL = r"Evaluate $\int_0^1 \frac{1}{1+x^2} dx$."
+EXPAND = "Expand $(x+1)(x+2)$."
 FACTOR = "Factor $x^2+3x+2$."
 ROOT = r"Simplify $\sqrt{12}$."
 ATTEMPTS = [
@@ -71,6 +72,14 @@ ATTEMPTS = [
     ),
     Attempt("math_equal", "a function of a number", INTEGRAL, r"\frac{\pi}{4}", r"\boxed{\arctan(1)}", r"\boxed{pi/4}"),
     Attempt("math_equal", "a sum to be worked out", "What is 84/2?", "42", r"\boxed{84/2}", r"\boxed{42}"),
+    Attempt("math_equal", "e to a logarithm", ROOT, r"2\sqrt{3}", r"\boxed{e^{\ln(12)/2}}", r"\boxed{2\cdot 3^{1/2}}"),
+    Attempt("math_equal", "a root below the line", ROOT, r"2\sqrt{3}", r"\boxed{6/\sqrt3}", r"\boxed{2\sqrt3}"),
+    Attempt("math_equal", "a decimal for a root", ROOT, r"2\sqrt{3}", r"\boxed{3.4641016151}", r"\boxed{2\sqrt3}"),
+    Attempt("math_equal", "half expanded", EXPAND, "x^2+3x+2", r"\boxed{x(x+2)+(x+2)}", r"\boxed{2+3x+x^2}"),
+    Attempt("math_equal", "like terms", INTEGRAL, r"\frac{\pi}{4}", r"\boxed{\pi/2-\pi/4}", r"\boxed{0.25\pi}"),
+    Attempt(
+        "math_equal", "a power of a number", "Add.", r"1024+\sqrt2", r"\boxed{32^2+\sqrt2}", r"\boxed{\sqrt2+1024}"
+    ),
     Attempt("math_reward_string_equal", "many numbers, another one last", "How many?", "4", "4 3 2 1", "1 2 3 4"),
     Attempt("sub_em", "both of a choice", CHOICE, "Tom Hanks", "Tom Hanks Meg Ryan", "Tom Hanks"),
     Attempt(

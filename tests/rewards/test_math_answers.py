@@ -284,8 +284,68 @@ ANSWERS = [  # question, accepted answer, what was boxed, reward
     ),
 ]
 
+SIMPLIFY, EXPAND = r"Simplify $\sqrt{12}$.", "Expand $(x+1)(x+2)$."
+NOT_WORKED_OUT = [  # question, accepted answer, what equals it and is no answer
+    (SIMPLIFY, r"2\sqrt{3}", (
+        r"e^{\ln(12)/2}", r"e^{\frac{\ln 12}{2}}", r"\exp(\ln(12)/2)", r"6/\sqrt3", r"\frac{6}{\sqrt{3}}",
+        "3.4641016151", "3.464101615137755", r"\frac{12}{2\sqrt{3}}", r"\sqrt{4}\sqrt{3}", r"\sqrt{3}+\sqrt{3}",
+        r"4\sqrt3-2\sqrt3",
+        r"\sqrt[4]{144}", r"\sqrt{2}\sqrt{6}", r"2\cdot\sqrt[4]{9}", r"\sqrt{3}/0.5", r"4\sin(\pi/3)", r"2^2\sqrt{3}/2",
+        r"\frac{2}{1/\sqrt{3}}", r"2\sqrt{9/3}", r"\sqrt{3}\cdot\sqrt{2}^2",
+    )),
+    ("How long is the diagonal?", r"2\sqrt{3}", (
+        r"e^{\ln(12)/2}", r"\frac{6}{\sqrt{3}}", "3.4641016151", r"\sqrt{3}+\sqrt{3}", r"\sqrt{4}\sqrt{3}",
+    )),
+    (EXPAND, "x^2+3x+2", (
+        "x(x+2)+(x+2)", "x(x+1)+2(x+1)", "(x^2+2x)+(x+2)", r"x\cdot x+3x+2", "x^2+3(x+1)-1", "(x+1)^2+x+1",
+        "x^2+3x+1+1",
+        r"x^2+\frac{6x}{2}+2", "x^{1+1}+3x+2", "x^2+3x+2^1", r"x^2+3x+\sqrt{4}",
+    )),
+    ("Multiply $(x+1)(x+2)$.", "x^2+3x+2", ("x(x+2)+(x+2)",)),
+    ("What is the angle?", r"\frac{\pi}{4}", (
+        r"\pi/2-\pi/4", r"\frac{\pi}{2}-\frac{\pi}{4}", r"\pi-\frac{3\pi}{4}", "0.7853981633974483", r"\frac{\pi}{2^2}",
+        r"\frac{\pi^2}{4\pi}", r"\frac{\pi}{\sqrt{16}}",
+    )),
+    ("q", r"1024+\sqrt{2}", (
+        r"32^2+\sqrt2", r"2^{10}+\sqrt2", r"\sqrt{2}+4^5", r"\sqrt2+\frac{2048}{2}", r"\sqrt2+32\cdot 32",
+    )),
+    ("q", "6x", ("2x+4x", r"\sqrt{36}x", r"\frac{6x^2}{x}", "2(3x)")),
+    ("q", "x^6", ("(x^2)^3", r"x^2\cdot x^4", "x^{2+4}")),
+    (r"Rationalize $\frac{1}{\sqrt{2}}$", r"\frac{\sqrt{2}}{2}", (
+        r"1/\sqrt2", "2^{-1/2}", "0.70710678", r"\sqrt{0.5}", r"\sqrt{\frac{1}{2}}",
+    )),
+    ("Simplify", "x+1", (r"\frac{(x+1)^2}{x+1}", "x+2-1")),
+]  # fmt: skip
+WORKED_OUT = [  # question, accepted answer, other spellings
+    (SIMPLIFY, r"2\sqrt{3}", (r"2\sqrt3", r"2*\sqrt{3}", r"2\cdot3^{1/2}", r"2\times\sqrt{3}", r"(2\sqrt{3})")),
+    ("Simplify", r"3\sqrt{3}", (r"\sqrt{3}\cdot 3",)),
+    ("Simplify", "x^{-2}", (r"\frac{1}{x^2}",)),
+    ("Simplify", r"\frac{x}{2}", ("0.5x",)),
+    (EXPAND, "x^2+3x+2", ("2+x^2+3x",)),
+    ("Expand", r"\frac{x^2}{2}+x", (r"\frac{1}{2}x^2+x", "0.5x^2+x")),
+    ("q", r"\sqrt{12}", (r"2\sqrt{3}",)),
+    ("q", r"\frac{\sqrt3}{2}", (r"\sqrt{3}/2", r"\frac{1}{2}\sqrt{3}", r"0.5\sqrt{3}")),
+    ("q", r"\frac{\sqrt{2}}{2}", (r"\frac{1}{\sqrt{2}}",)),
+    ("q", r"\frac{1}{\sqrt{3}}", (r"\frac{\sqrt{3}}{3}",)),
+    ("q", r"\frac{\sqrt{2}}{4}", (r"\frac{1}{2\sqrt{2}}",)),
+    ("q", r"\sqrt{27}", (r"3\sqrt{3}",)),
+    ("q", "x^{3/2}", (r"x\sqrt{x}",)),
+    ("q", r"\frac{1}{\sqrt{x}}", (r"\frac{\sqrt{x}}{x}",)),
+    ("q", r"36\pi-27\sqrt3", (r"9(4\pi-3\sqrt{3})",)),
+    ("q", "2^{n+1}", (r"2\cdot 2^n",)),
+    ("q", "2^t", (r"e^{(\ln 2)t}",)),
+    ("q", r"e^2\ln 3", (r"\ln(3)e^2",)),
+    ("q", r"\ln 6", (r"\ln 2+\ln 3",)),
+    ("q", "3x^{-2}", (r"\frac{3}{x^2}",)),
+    ("q", "3^{100}-1", ("-1+3^{100}",)),
+    ("q", "(x+1)^2", ("(x+1)(x+1)",)),
+    ("q", r"\frac{n(n+1)}{2}", (r"\frac{n^2}{2}+\frac{n}{2}",)),
+]
+FORMS = [(q, gold, said, 0) for q, gold, texts in NOT_WORKED_OUT for said in texts]
+FORMS += [(q, gold, said, 1) for q, gold, texts in WORKED_OUT for said in texts]
 
-@pytest.mark.parametrize(("question", "gold", "boxed", "expected"), ANSWERS)
+
+@pytest.mark.parametrize(("question", "gold", "boxed", "expected"), [*ANSWERS, *FORMS])
 def test_an_answer_is_worked_out_and_no_copy_of_the_question(
     question: str, gold: str, boxed: str, expected: float
 ) -> None:
