@@ -98,7 +98,7 @@ DENIALS = [
     "other than Paris", "London, not Paris", "London rather than Paris", "Not Paris but London", "Paris? No",
     "no, not Paris", "Paris is not the capital", "It can't be Paris", "anywhere but Paris", "unlike Paris", "!= Paris",
     "it may be Paris", "might be Paris", "could be Paris", "either Paris or London", "Paris / London",
-    "Paris vs London",
+    "Paris vs London", "without Paris", "the opposite of Paris", "rule out Paris", "Paris? Wrong",
     "maybe Paris", "Paris, not correct", "Paris: Not Correct", "Paris, not the capital of France", "Paris ❌",
     "it may have been Paris", "it may well be Paris", "Far from Paris", "Paris is not in France", "instead of Paris",
 ]  # fmt: skip

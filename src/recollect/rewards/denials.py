@@ -15,7 +15,7 @@ unlike excluded nope anything everything nothing (?:any|every|no)body anyone eve
 hardly unlikely impossible ≠ ¬ ✗ ✘ ❌"""
 _DENYING_PHRASES = (
     *("(?:all|any|every|no one) but", "(?:other|rather) than", "instead of", "opposed to", "apart from", "aside from"),
-    *("far from", "rul(?:e|es|ed|ing) out", "no longer", r"no \*", "no$"),
+    *("far from", "rul(?:e|es|ed|ing) out", "no longer", r"(?:no|without) \*", "no$", "opposite of"),
 )
 _OPEN = r"maybe perhaps possibly might could unsure uncertain may(?=\s(?:well\s|also\s)?(?:be|have)\b)"
 _SEVERAL = "alternatively either or versus vs"
