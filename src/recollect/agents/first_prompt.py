@@ -63,7 +63,7 @@ def cut_text(text: str, renderer: Renderer, limit: int, truncation: str) -> str:
 
 
 def too_many(question: str, renderer: Renderer, limit: int) -> str:
-    """What is said about a question that is not cut."""
+    """The message about a question that is too long and may not be cut."""
     key = "recurrent.memory.config.max_prompt_length"
     return (
         f"a question has {len(renderer.encode(question))} tokens, more than {key}={limit} "
@@ -72,7 +72,7 @@ def too_many(question: str, renderer: Renderer, limit: int) -> str:
 
 
 def too_long(length: int, limit: int) -> str:
-    """What is said about a prompt that is not cut."""
+    """The message about a prompt that is too long and may not be cut."""
     return (
         f"the prompt has {length} tokens, more than data.max_prompt_length={limit} (data.truncation=left, right or "
         "center cuts it, data.filter_overlong_prompts=True leaves such training tasks out)"
@@ -80,7 +80,7 @@ def too_long(length: int, limit: int) -> str:
 
 
 def window_problem(cfg: Config, renderer: Renderer, window: int, question: str) -> str:
-    """What is said when a question and its completion cannot fit the model's window; empty when they do."""
+    """The message when a question and its completion cannot fit the model's window; empty when they fit."""
     length = min(len(renderer.prompt(first_messages(Task("", question), cfg))), cfg.data.max_prompt_length)
     need = length + cfg.data.max_response_length
     if need <= window:

@@ -45,7 +45,7 @@ def eta(share: float, seconds: float) -> str:
 
 
 def progress_of(sessions: Sequence[Session], seconds: float) -> RolloutProgress:
-    """How far some attempts have come, by turns: of those that were made, and of those that are expected."""
+    """The progress of some attempts: turns that were made, out of turns that are expected."""
     done = [s for s in sessions if s.ended]
     usual = sum(s.asked for s in done) / len(done) if done else 0.0
     expected = [_expected_turns(s, usual) for s in sessions]
@@ -56,7 +56,7 @@ def progress_of(sessions: Sequence[Session], seconds: float) -> RolloutProgress:
 
 
 def _expected_turns(session: Session, usual: float) -> float | None:
-    """Turns of an attempt in all: by the share of its document that is read, or as many as others had; else unknown."""
+    """Expected turns of an attempt, by the share of its document that is read or by other attempts; None: unknown."""
     if session.ended:
         return session.asked
     if session.share_read:

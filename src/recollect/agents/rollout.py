@@ -96,7 +96,7 @@ class Collector:
         return groups
 
     async def _again(self, groups: Sequence[Group], sampling: Sampling, key: str) -> None:
-        """Attempts that failed because an endpoint was away are made anew once it is back."""
+        """Repeat the attempts that failed because an endpoint was down, once it is back."""
         lost = [(g, i) for g in groups for i, t in enumerate(g.trajectories) if is_away(t)]
         for endpoint in self.endpoints if lost else ():
             if not await endpoint.back(self.warn):
@@ -163,7 +163,7 @@ class Collector:
         self._add_tool_reward(trajectory)
 
     def _add_tool_reward(self, trajectory: Trajectory) -> None:
-        """What tools gave for their use comes on top of the reward."""
+        """Add the rewards that tools gave to the reward of the trajectory."""
         score, gained = trajectory.score, trajectory.tool_reward
         if (self.toolbox is not None or self.by_domain) and score is not None:
             trajectory.score = as_score(

@@ -256,7 +256,7 @@ class Session:
 
 
 async def _reply(bound: Binding, talk: Conversation, ids: Sequence[int], sampling: Sampling) -> Completion:
-    """What the policy says to ids, or to messages; text of an outside policy gets ids of ours, to count and show."""
+    """Ask the policy with ids or messages. Text of an outside policy gets ids of our tokenizer, to count and show."""
     if not bound.takes_messages:
         return await bound.policy.generate(ids, sampling)
     done: Completion = await bound.policy.chat(talk.log, talk.tools, sampling)

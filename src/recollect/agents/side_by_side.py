@@ -13,7 +13,7 @@ AnswerQuestion = Callable[[Question, Session], Awaitable[str]]
 
 
 async def ask_all(task: Task, session: Session, answer: AnswerQuestion) -> str:
-    """The answers, also as one text. Turns are recorded question after question, whoever is done first."""
+    """All answers, and one text that joins them. Turns are recorded in the order of the questions."""
     questions = questions_of(task)
     branches = [session.branch(f"question-{i}", i) for i in range(1, len(questions) + 1)]
     work = [answer(question, branch) for question, branch in zip(questions, branches, strict=True)]

@@ -119,7 +119,7 @@ class Dialogue:
 
 
 def with_tools(text: str, schemas: Sequence[Schema], native: bool) -> str:
-    """A text with the tools in place of {tools}: as JSON, or as a list for people's formats."""
+    """A text with {tools} replaced by the tools: as JSON, or as a plain list."""
     return text.replace("{tools}", as_text(schemas) if native else as_list(schemas))
 
 
@@ -143,7 +143,7 @@ def spoken(text: str) -> str:
 
 
 async def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
-    """Make the next prompt fit, with tool results shortened as much as they must be; False when they cannot be."""
+    """Shorten tool results until the next prompt fits; False when even that is not enough."""
     ids = await talk.upcoming_soon(renderer)
     if room is None or len(ids) <= room:
         talk.accept(ids)

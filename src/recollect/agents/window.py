@@ -1,4 +1,4 @@
-"""What an agent takes of the model's window, known before anything is sampled."""
+"""How much of the model's window an agent needs, known before anything is sampled."""
 
 from __future__ import annotations
 

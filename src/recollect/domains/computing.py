@@ -1,4 +1,4 @@
-"""Questions of mathematics that a script can answer for sure, as Python programs; every other question is left alone.
+"""Mathematical questions that a script can answer for sure, as Python programs; other questions get none.
 
 A question is understood as a whole or not at all: an expression of numbers, one equation of degree two at most in one
 unknown, or the derivative of a polynomial.

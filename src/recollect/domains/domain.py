@@ -54,7 +54,7 @@ async def finalize(answer: str) -> ToolResult:
 
 
 async def nothing_to_prepare(task: Task, session: Session) -> None:
-    """Most domains start with the question alone."""
+    """Prepare nothing: the question is enough."""
 
 
 def as_asked(task: Task) -> str:

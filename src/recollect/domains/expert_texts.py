@@ -1,6 +1,6 @@
 """What the scripted experts that read share: words, sentences, and the accepted answer in a text.
 
-An expert of a domain says the next action from the task and what was done so far; no model is asked. On made-up tasks
+An expert of a domain chooses the next action from the task and what was done so far, without a model. On made-up tasks
 experts are perfect. On others they do what a script can: where the accepted answer stands in what they have read they
 give it, otherwise a sentence that is about what was asked; they compute what they understand as a whole. Where they
 cannot they say so.

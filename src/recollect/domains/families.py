@@ -1,4 +1,4 @@
-"""Families of made-up tasks, for runs without data files: as many tasks as wanted, each the same for ever.
+"""Families of made-up tasks, for runs without data files: any number of tasks, each reproducible.
 
 A family with a scripted expert can also be trained on by imitation (`sft.data=expert`), and so can one with a
 sloppy agent (`sft.data=sloppy`).
@@ -21,7 +21,7 @@ from recollect.types import Task, Trajectory
 
 
 def no_length(cfg: Config, multiple: int) -> int:
-    """For tasks without a document: they have no sections."""
+    """Tasks without a document have no sections."""
     return 0
 
 

@@ -77,7 +77,7 @@ def mhqa_expert(task: Task, actions: list[Action]) -> str:
 
 
 def _facts(parts: list[str], found: list[str]) -> list[str | None]:
-    """The sentence for each part so far that there is one for; a later part is about what the one before it found."""
+    """The supporting sentence of each part so far; a later part builds on what the one before it found."""
     facts: list[str | None] = []
     for i, part in enumerate(parts[: len(found)]):
         lines = [s for text in found[: i + 1] for s in sentences(text) if s not in facts]

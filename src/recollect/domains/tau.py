@@ -176,7 +176,7 @@ def missing(task: Task, cfg: Config) -> str:
 
 
 def tau_expert(task: Task, actions: list[Action]) -> str:
-    """Ask the user where the request is not complete, look at each record concerned, change it, say so."""
+    """Ask the user if the request is incomplete, look at each record concerned, change it, and report."""
     plan = list(_plan(task))
     return plan[min(len(actions), len(plan) - 1)]
 

@@ -52,7 +52,7 @@ class EndpointGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server is waited for."""
+    """How long to wait for a server."""
 
     timeout_s: float = 120.0  # one call
     retries: int = 5  # further tries of a call
@@ -197,7 +197,7 @@ class Endpoint:
         raise EndpointDown(f"{self.url} gave no proper answer in {tries} tries; the last: {problem}")
 
     async def _try(self, body: dict[str, Any]) -> tuple[dict[str, Any] | None, str, float]:
-        """(the choice, or what was wrong, and how long the server asks to wait)."""
+        """Try once: the choice, or what was wrong, and how long the server asks to wait."""
         try:
             async with self._slots:
                 self.calls += 1

@@ -1,4 +1,4 @@
-"""What an outside server answers, read no further than it may be long."""
+"""Answers of outside servers, read up to a limit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def fetch(client: Any, method: str, url: str, body: Any = None, largest: i
 
 
 def _sent(body: Any) -> dict[str, Any]:
-    """A body as JSON, with question marks for half characters: what tools and files bring may hold such."""
+    """A body as JSON, with question marks for half characters, which texts of tools and files may hold."""
     if body is None:
         return {"headers": HEADERS}
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -66,7 +66,7 @@ def _sent(body: Any) -> dict[str, Any]:
 
 
 def _unpacking(coding: str) -> Callable[[bytes, int], bytes]:
-    """What turns a part of an answer into at most so many bytes."""
+    """A function that decompresses a part of an answer into at most so many bytes."""
     if coding in ("", "identity"):
         return lambda part, most: part
     if coding not in ("gzip", "x-gzip"):

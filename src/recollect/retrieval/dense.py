@@ -75,7 +75,7 @@ def embed(embedder: Embedder, texts: list[str]) -> np.ndarray:
 
 
 def name_of(embedder: Embedder) -> str:
-    """A name for a model by what it makes of a text, so that another model does not get this one's vectors.
+    """A name for a model, derived from its vector of a fixed text, so that models do not share stored vectors.
 
     A service goes by its address and the model that it is asked for.
     """

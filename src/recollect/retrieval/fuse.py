@@ -8,7 +8,7 @@ RANK, DEPTH = 60, 100  # Σ 1 / (RANK + rank) over the best DEPTH of either
 
 
 def fused(rankings: Sequence[Sequence[tuple[int, float]]], most: int) -> list[tuple[int, float]]:
-    """Reciprocal rank fusion: what stands high in any of the rankings, and higher what does in several."""
+    """Reciprocal rank fusion: the sum over rankings of 1 / (constant + rank), larger first."""
     total: dict[int, float] = {}
     for ranking in rankings:
         for rank, (i, _) in enumerate(ranking, 1):

@@ -1,4 +1,4 @@
-"""An HTTP search service: one request, and passages from whichever of the usual answers it gives."""
+"""An HTTP search service: one request, and passages from any of the usual forms of an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before anything is attempted: whether the rewards fit the tasks, and how those of the user's own were understood."""
+"""Checks before a run: whether the rewards fit the tasks, and how the user's own rewards are called."""
 
 from __future__ import annotations
 

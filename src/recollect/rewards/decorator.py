@@ -70,7 +70,7 @@ def is_ours(function: Callable[..., Any]) -> bool:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """A function's name; of a partial the function's inside, of any other object its class's."""
+    """A function's name; for a partial that of its function, for any other object that of its class."""
     inner = function.func if isinstance(function, partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
 

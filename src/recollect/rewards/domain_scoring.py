@@ -1,4 +1,4 @@
-"""What the trajectory reward asks of a domain. Each domain says it in its spec; a name that is none is read as mhqa."""
+"""What the trajectory reward asks of a domain. Each domain says it in its spec; unknown names count as mhqa."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from recollect.types import BadInput, Task, Trajectory
 
 
 def _check(domain: str = "", weights: str = "") -> None:
-    """The domain must be one, and the file of weights must be there and sound."""
+    """The domain must exist, and the file of weights must be readable and valid."""
     if domain and domain not in DOMAINS:
         raise BadInput(f"the domain {domain} is unknown; known: {', '.join(DOMAINS)}")
     calculator(weights or None)

@@ -1,4 +1,4 @@
-"""What can be said about a reward's options before it is ever called."""
+"""Checks of a reward's options before it is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], wher
 
 
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The types of the parameters, as far as they can be found out."""
+    """The types of the parameters, as far as they are known."""
     try:
         return get_type_hints(function)
     except Exception:  # a name that only a type checker imports

@@ -34,7 +34,7 @@ class Body:
         return len(self.data) if len(self.data) > SMALL else 0
 
     def drop(self) -> None:
-        """Give up an unfinished body; who reads it is told."""
+        """Give up an unfinished body; its reader gets an error."""
         self.dropped, self.data = True, bytearray()
         self.deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -129,7 +129,7 @@ def parsed(data: bytearray, marks: int) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """How many lists and objects are inside one another; it stops looking once they are too many."""
+    """How deeply lists and objects are nested; counting stops once that is too deep."""
     depth, level = 0, [value]
     while level and depth <= DEPTH:
         depth += 1

@@ -75,7 +75,7 @@ class Connection(H11Protocol):
         return LEFT if answered else ANSWER
 
     def note(self) -> None:
-        """Keep the time at which it began to wait for what it waits for."""
+        """Remember since when it waits for what it waits for."""
         if (state := self.waits_for()) != self.state:
             self.state, self.since = state, time.monotonic()
 
@@ -137,7 +137,7 @@ class OnceAMinute(logging.Filter):
 
 
 def affordable(wanted: int) -> tuple[int, int]:
-    """(connections, those taken in one go) that there are descriptors for, the wanted number if that can be had."""
+    """(connections, those accepted at once) for which there are file descriptors, at most the wanted number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
     need = wanted + used + 4 * AT_ONCE + SPARE
@@ -164,7 +164,7 @@ class Http:
         return bool(self.server.started)
 
     def stop(self) -> None:
-        """Have it end soon."""
+        """Ask it to end soon."""
         self.server.should_exit = True
 
     async def serve(self, sock: socket.socket) -> None:

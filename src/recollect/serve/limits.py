@@ -24,7 +24,7 @@ class ServeLimits:
 
     @property
     def requests(self) -> int:
-        """Requests under way: some connections are kept for those that ask how the server is."""
+        """Requests under way at most; a few connections stay free for health checks."""
         return max(1, self.connections * 3 // 4)
 
 

@@ -164,7 +164,7 @@ class Server:
     async def _stream(
         self, request: Request, asked: CompletionRequest, count: int, choice: Callable[..., Any]
     ) -> AsyncIterator[str]:
-        """Pieces of text as they are sampled; with tools in whole, for a call can only be told at its end."""
+        """Pieces of text as they are sampled; with tools the whole text, since a call is known only at its end."""
         news, ended, wake = dict[int, list[int]](), list[int](), asyncio.Event()  # of each choice only the newest
         head = answers.frame(asked, self.name, answers.new_id(asked.chat), chunk=True)
 
@@ -285,7 +285,7 @@ class Server:
 
 
 def _broken(error: Exception) -> str:
-    """What went wrong here, in short."""
+    """A short message about an error of the server's own."""
     return redacted(f"{type(error).__name__}: {error}"[:300])
 
 

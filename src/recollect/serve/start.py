@@ -48,7 +48,7 @@ def serve(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that nobody else has."""
+    """A socket bound to an address that must be free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -74,7 +74,7 @@ def _compared(left: Fraction | float | Polynomial, right: Fraction | float | Pol
 
 
 def shown(value: Fraction | float | Polynomial) -> str:
-    """A value as text: integers and finite decimals as they are, other fractions with what they are about."""
+    """A value as text: integers and finite decimals exactly, other fractions with an approximate decimal."""
     if isinstance(value, Polynomial):
         return _polynomial(value)
     if isinstance(value, float):

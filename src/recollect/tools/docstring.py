@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of its parameters, in Google's, NumPy's or Sphinx's manner."""
+"""What a docstring in Google's, NumPy's or Sphinx's style says about a function and its parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMPY = re.compile(r"\*{0,2}(\w+)\s*(?::.*)?$")
 
 
 def read(text: str | None) -> tuple[str, dict[str, str]]:
-    """The description, and what is said of each parameter."""
+    """The description of the function, and that of each parameter."""
     lines = inspect.cleandoc(text or "").splitlines()
     about: list[str] = []
     parameters: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Instances of stateful tools: one for each trajectory, from a pool with a size, reset before somebody else gets it."""
+"""Instances of stateful tools: one for each trajectory, from a bounded pool, reset between trajectories."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Instances:
         return self._idle.pop() if self._idle else await run(self._tool.run)
 
     async def _give_back(self, instance: Instance) -> None:
-        """Reset it for the next, or close it when it cannot be used again."""
+        """Reset it for the next trajectory, or close it when it cannot be used again."""
         reset = getattr(instance.value, "reset", None)
         if reset is not None and not instance.dirty and not self._takes_task:
             try:
@@ -77,7 +77,7 @@ class Instances:
         await _close(instance.value)
 
     async def close(self) -> None:
-        """Close the instances that wait."""
+        """Close the idle instances."""
         while self._idle:
             await _close(self._idle.pop())
 

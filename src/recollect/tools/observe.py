@@ -14,7 +14,7 @@ from recollect.types import ToolResult
 
 
 def cut(text: str, most: int, side: str = "middle") -> str:
-    """A text of at most so many characters, which says how much it lost.
+    """A text of at most ``most`` characters, with a mark that says how much is missing.
 
     A longer one keeps its beginning (``left``), its end (``right``), or both (``middle``).
     """
@@ -45,7 +45,7 @@ def as_text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """What a tool returned, as text; of a dict with ``observation`` that alone. An image is an error."""
+    """What a tool returned, as text; for a dict with ``observation``, only that. An image is an error."""
     observed = isinstance(value, dict) and isinstance(value.get("observation"), str)
     if observed and value.get("image"):
         raise ValueError(f"the tool returned an image; {WHY}")

@@ -239,7 +239,7 @@ def _method(instance: Instance) -> Callable[..., Any]:
 
 
 async def _guarded(work: Awaitable[Any]) -> Any:
-    """Await, but let nothing through that would end the program."""
+    """Await, but turn whatever would end the program into an ordinary exception."""
     try:
         with contained():
             return await work

@@ -68,7 +68,7 @@ def _write(
 
 
 def prune(folder: Path, kind: str, keep: int | None, spare: tuple[str, ...] = ()) -> None:
-    """Delete all but the newest ``keep`` checkpoints of a kind (None: none), and those to spare."""
+    """Delete all checkpoints of a kind except the newest ``keep`` (None: delete none) and those to spare."""
     found = names(folder, kind) if keep is not None else []
     keep = keep or 0
     for name in found[: max(0, len(found) - keep)]:

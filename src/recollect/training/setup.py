@@ -19,7 +19,7 @@ from recollect.training.learner.learner import Learner
 
 @dataclass
 class TrainedPolicy:
-    """The policy that a run trains: who teaches it, who samples it, and how its prompts are written."""
+    """The policy that a run trains: its learner, its sampler, and the renderer of its prompts."""
 
     renderer: Renderer
     learner: Learner

@@ -1,4 +1,4 @@
-"""How far an update has come: learners tell of every micro-batch."""
+"""The progress of an update: learners report every micro-batch."""
 
 from __future__ import annotations
 

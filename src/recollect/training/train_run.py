@@ -200,7 +200,7 @@ class TrainRun:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
 
     def _compare(self, row: Mapping[str, float]) -> None:
-        """Say so when the sampler and the learner are not one policy: nothing that is learnt then can be trusted."""
+        """Warn when the sampler and the learner differ too much: what is learnt then cannot be trusted."""
         drift = row.get("actor/logprob_drift", 0.0)
         if self.offline is None and row["step"] == 1 and not drift <= DRIFT:
             self.console.warn(
@@ -285,7 +285,7 @@ class TrainRun:
         self._write_fidelity()
 
     def _left(self) -> str:
-        """What is to be said where nothing is saved."""
+        """The message for a run that saves nothing."""
         never = self.cfg.trainer.save_freq < 0
         return "trainer.save_freq=-1 saves nothing, so the same command starts anew" if never else ""
 

@@ -12,7 +12,7 @@ HELD = "collection"  # in every member's metadata: what else the object says
 
 
 def members(value: Any) -> list[Record] | None:
-    """The trajectories inside of an object; None if it is no collection of them."""
+    """The trajectories inside an object; None if it is not a collection."""
     if not isinstance(value, dict) or value.keys() & {*ACTIONS, *QUESTION, "messages", "conversations", "turns"}:
         return None
     name = next((n for n in LISTS if is_list_of_them(value.get(n))), None)
@@ -25,7 +25,7 @@ def members(value: Any) -> list[Record] | None:
 
 
 def is_list_of_them(value: Any) -> bool:
-    """Whether a value is a list of objects that are trajectories by their looks."""
+    """Whether a value is a list of objects that look like trajectories."""
     looks = {*ACTIONS, "messages", "conversations"}
     return (
         isinstance(value, list)
@@ -36,6 +36,6 @@ def is_list_of_them(value: Any) -> bool:
 
 
 def _member(item: Record, around: Record) -> Record:
-    """A trajectory of a collection, with what the collection says of all of them."""
+    """A trajectory of a collection, with the fields that the collection gives for all of them."""
     domain = {"domain": around["domain"]} if around.get("domain") and not item.get("domain") else {}
     return {**item, **domain, **({HELD: around} if around else {})}

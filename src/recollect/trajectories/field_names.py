@@ -1,4 +1,4 @@
-"""Where sources keep what: the names of each field, and the rest, which becomes metadata."""
+"""The names that sources use for each field; every other field becomes metadata."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def reward_in(row: Record) -> tuple[float | int | None, Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; true and false are none."""
+    """Whether a value is a finite number; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -123,7 +123,7 @@ def _free(taken: Record, name: str) -> str:
 
 
 def unified(row: Record, used: Sequence[str | None], **fields: Any) -> Record:
-    """A unified record; what a format does not know otherwise comes from the usual fields."""
+    """A unified record; what the format does not provide is taken from the usual fields."""
     reward, parts = reward_in(row)
     more = (fields.pop("more", None) or {}) | ({"parts": parts} if parts else {})
     name = find(row, ID)
@@ -141,7 +141,7 @@ def unified(row: Record, used: Sequence[str | None], **fields: Any) -> Record:
 
 
 def domain_in(row: Record) -> Any:
-    """The domain that a record names; large letters are taken as small ones."""
+    """The domain that a record names, in lower case."""
     value = row.get("domain")
     return value.strip().lower() if isinstance(value, str) else value
 

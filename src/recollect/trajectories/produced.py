@@ -69,7 +69,7 @@ def prompt_of(action: Record) -> str:
 
 
 def plain(value: Any) -> str:
-    """An input as text; of an object with one text that text."""
+    """An input as text; for an object with a single text, that text."""
     if isinstance(value, dict) and len(value) == 1:
         (only,) = value.values()
         value = only if isinstance(only, str) else value

@@ -1,4 +1,4 @@
-"""The unified trajectory: its published JSON Schema, and a check of the same rules that is quick enough for much."""
+"""The unified trajectory: its published JSON Schema, and a fast check of the same rules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, with the domains that there are."""
+    """The schema, with the names of the domains."""
     return {**_SCHEMA, "properties": {**_SCHEMA["properties"], "domain": {"enum": list(DOMAINS)}}}
 
 

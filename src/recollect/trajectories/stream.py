@@ -1,4 +1,4 @@
-"""Files of trajectories in pieces that can be worked on apart: some lines, some values, or several small files.
+"""Files of trajectories in pieces that can be processed independently: lines, values, or several small files.
 
 A piece names bytes of files and holds none, so any number of them is cheap; whoever works on one reads it.
 """
@@ -154,7 +154,7 @@ def _value_pieces(path: Path) -> Iterator[FilePiece]:
 
 
 def records(piece: FilePiece) -> Iterator[Found]:
-    """The records of a piece, those inside of a collection one by one; what cannot be read is told in its place."""
+    """The records of a piece, those of a collection one by one; an unreadable one is reported in its place."""
     for found in _outer(piece):
         inside = members(found.value)
         if inside is None:

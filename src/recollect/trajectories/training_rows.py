@@ -69,7 +69,7 @@ def conversation(record: Record, templates: Templates) -> Record | None:
 
 
 def _tell(messages: list[Record], action: Record, record: Record) -> None:
-    """Add what a step's prompt says beside all that was said before it."""
+    """Add what a step's prompt says beyond everything said before it."""
     more = added(prompt_of(action), record["question"], "\n".join(m["content"] for m in messages))
     if not more:
         return

@@ -1,4 +1,4 @@
-"""Native tool calling: tools are shown and called the way the model's chat template has it."""
+"""Native tool calling: the model's chat template decides how tools are shown and called."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class MemoryReader:
         self.source = TextIndex(find) if self.limits.search_in == "source" else None
 
     async def read(self, parts: Sequence[str]) -> None:
-        """The next chunk, in one conversation for each of its parts."""
+        """Read the next chunk, in one conversation for each of its parts."""
         self.chunk += 1
         for i, part in enumerate(parts):
             await self._read(part, f"chunk-{self.chunk}" + (f".{i + 1}" if i else ""))
@@ -100,7 +100,7 @@ class MemoryReader:
             self.source.add("".join(parts))
 
     async def _read(self, text: str, name: str) -> None:
-        """A text: the model edits the memory until a turn has no call. No question is shown."""
+        """Read a text: the model edits the memory until a turn has no call. No question is shown."""
         before = state(self.memory)
         workspace = MemoryWorkspace(self.memory, self.chunk, held=self.held)
         prompt = read_prompt(self.limits.style, text.strip(), self._shown(self.memory, "memory"))
@@ -114,7 +114,7 @@ class MemoryReader:
         self.session.note(_difference(before, state(self.memory)))
 
     async def answer(self, question: Question, branch: Session, memory: Memory) -> str:
-        """A question, from the memory as it was when it is asked."""
+        """Answer a question from the memory as it was at the question's place in the document."""
         workspace = MemoryWorkspace(memory, question=branch.question, top_k=self.limits.top_k, embedder=self.embedder)
         workspace.source, workspace.read = self.source, _place(question, self.chunk)
         prompt = question_prompt(self.limits.style, question.text, self._shown(memory, "qa"))

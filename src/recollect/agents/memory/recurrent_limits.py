@@ -39,7 +39,7 @@ def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int,
 
 
 def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, role: str = "") -> str:
-    """What is said when a turn does not fit the window; empty when all of one role, or of both, do."""
+    """The message when a turn does not fit the window; empty when every turn of the role, or of both roles, fits."""
     limits = cfg.recurrent.memory.config
     memory = limits.max_memorization_length
     if len(renderer.encode(question)) > limits.max_prompt_length:

@@ -58,7 +58,7 @@ def first_prompts(cfg: Config, renderer: Renderer, question: str) -> tuple[int, 
 
 
 def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, role: str = "") -> str:
-    """What is said when a first prompt and a turn do not fit the window; empty when they do."""
+    """The message when a first prompt and a turn do not fit the window; empty when they fit."""
     said = cfg.agent.max_tokens_per_turn or cfg.data.max_response_length
     room = min(window, cfg.agent.max_context_length or window)
     if cfg.data.made_up == "ledger" and not (cfg.data.train_files or cfg.data.val_files):

@@ -2,8 +2,7 @@
 
 The first sums up blocks of the vocabulary. The second finds the block, then the token, where the cumulative
 distribution passes the row's random number, and moves the row on, unless it has ended. The random number is that of
-`engine.noise`. The result
-of a row is its token, and in the bits above it whether and how the row has ended.
+`engine.noise`. The result of a row is its token, and in the bits above it whether and how the row has ended.
 """
 
 from __future__ import annotations

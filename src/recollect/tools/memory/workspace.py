@@ -50,7 +50,7 @@ class MemoryWorkspace:
         self._event(tool, title, useful)
 
     def settle(self, before: Mapping[str, str]) -> None:
-        """At the end of a chunk: of its changes only those count that lasted and made something that never was."""
+        """At the end of a chunk: count only the changes that lasted and wrote something new."""
         now = state(self.memory)
         last = {e["title"]: i for i, e in enumerate(self.events) if "after" in e}
         for i, event in enumerate(self.events):

@@ -100,11 +100,11 @@ class LocalCritic:
         return self.cut.run(batch, lambda packs: self.packed_values(packs, batch.entries)).cpu().numpy()
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Have somebody told of every micro-batch."""
+        """Call ``watcher`` after every micro-batch."""
         self.trained.on_micro_batch = watcher
 
     def updates(self, batch: Batch) -> int:
-        """How many updates a batch gives it."""
+        """How many updates it makes from a batch."""
         return batch.updates(self.mini_batch, self.epochs)
 
     def update(

@@ -30,7 +30,7 @@ def is_scarce(device: torch.device) -> bool:
 
 
 def host_bytes(root: Path = Path("/")) -> int:
-    """Memory of the machine that can be had, within the limit of a container; no end of it where nobody can say."""
+    """Memory that is available on the machine, within the limit of a container; sys.maxsize if unknown."""
     found = [sys.maxsize, 1024 * _figures(root / "proc/meminfo").get("MemAvailable", sys.maxsize)]
     for limit, used, parts in LIMITS:
         try:

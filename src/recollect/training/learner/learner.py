@@ -87,7 +87,7 @@ class Learner(ReferencePolicy, Protocol):
         """[E] −log p of every trained token, and whether it would have been the first choice."""
 
     def keep_reference(self) -> ReferencePolicy:
-        """The policy as it is now, kept still; of a LoRA model its base."""
+        """A frozen copy of the policy as it is now; for a LoRA model, its base."""
 
     def make_critic(self, updates: int) -> ValueLearner:
         """The critic that the configuration asks for: beside this policy, or on its body."""
@@ -96,7 +96,7 @@ class Learner(ReferencePolicy, Protocol):
         """A learner of the same weights with an optimizer and a schedule of its own."""
 
     def set_schedule(self, updates: int) -> None:
-        """Say how many updates the learning rate's schedule has."""
+        """Set the number of updates of the learning-rate schedule."""
 
     def short_of_memory(self) -> bool:
         """True when an update may need the memory that sampling holds."""
@@ -121,7 +121,7 @@ class ValueLearner(Protocol):
         """[E] the value of the state before every trained token."""
 
     def updates(self, batch: Batch) -> int:
-        """How many updates a batch gives it."""
+        """How many updates it makes from a batch."""
 
     def update(
         self,

@@ -51,7 +51,7 @@ class LocalPolicy:
         read_weights(folder, self.trained.model, self.trained.masters)
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Have somebody told of every micro-batch."""
+        """Call ``watcher`` after every micro-batch."""
         self.trained.on_micro_batch = watcher
 
 
@@ -98,7 +98,7 @@ class LocalLearner(LocalPolicy):
         return policy_update(self.cfg, self.trained, batch, targets, other, seed, self.update_cut)
 
     def keep_reference(self) -> LocalPolicy:
-        """The policy as it is now, kept still."""
+        """A frozen copy of the policy as it is now."""
         ref = self.cfg.actor_rollout_ref.ref
         budget = Budget(ref.log_prob_max_token_len_per_gpu, self.warn)
         cut = MicroBatching(budget, ref.log_prob_micro_batch_size_per_gpu, self.cut.share)
@@ -157,7 +157,7 @@ class LocalLearner(LocalPolicy):
         return LocalLearner(self.cfg, made, self.warn)
 
     def set_schedule(self, updates: int) -> None:
-        """Say how many updates the learning rate's schedule has."""
+        """Set the number of updates of the learning-rate schedule."""
         self.trained.total_updates = updates
 
     # ---- weights ----

@@ -94,7 +94,7 @@ def _one_update(
     reference: TrainedModel | None,
     cut: MicroBatching,
 ) -> dict[str, float] | None:
-    """One update and what it found; None where the policy has gone too far from the one that sampled."""
+    """One update and its metrics; None where the policy is too far from the one that sampled."""
     actor = cfg.actor_rollout_ref.actor
     exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
 
@@ -123,7 +123,7 @@ def _loss(
     entropy: Tensor,
     divergence: Tensor | None = None,
 ) -> Tensor:
-    """The loss of one micro-batch; what is worth knowing is added to ``sums``."""
+    """The loss of one micro-batch; its metrics are added to ``sums``."""
     actor, algorithm, e = cfg.actor_rollout_ref.actor, cfg.algorithm, packed.entry
     weight, sampler, sequence = terms.weight[e], terms.sampler[e], terms.sequence[e]
     old, mask = logp.detach() if terms.old is None else terms.old[e], torch.ones_like(logp)

@@ -122,7 +122,7 @@ class TrainedModel:
             yield
 
     def _one_by_one(self, packs: Sequence[Packed]) -> Iterator[Packed]:
-        """Micro-batches on the device; whoever watches is told of each when it is done."""
+        """Micro-batches on the device, one by one; the watcher is called after each."""
         for done, packed in enumerate(packs, 1):
             yield packed.to(self.device)
             if self.on_micro_batch is not None:
@@ -258,7 +258,7 @@ class TrainedModel:
 
 
 def reference_of(trained: TrainedModel, offload: RefOffload | None = None) -> TrainedModel:
-    """The policy as it is now, kept still; of a LoRA model its base, adapters off, without a second copy."""
+    """A frozen copy of the policy as it is now; for a LoRA model, its base with adapters off, without a copy."""
     if is_adapted(trained.model):
         return TrainedModel(
             trained.model,

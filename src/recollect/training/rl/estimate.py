@@ -19,7 +19,7 @@ from recollect.types import Score, Trajectory
 
 
 class Estimate(NamedTuple):
-    """What the update needs, over all trained tokens, and what is worth knowing about it."""
+    """What the update needs, over all trained tokens, and metrics about it."""
 
     advantages: np.ndarray
     returns: np.ndarray

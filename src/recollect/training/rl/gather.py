@@ -1,4 +1,4 @@
-"""The trajectories of one step: tasks in, groups out, with dynamic sampling and greedy baselines where asked for."""
+"""The trajectories of one step: tasks in, groups out, with dynamic sampling and greedy baselines if configured."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def role_tokens(groups: Sequence[Group]) -> Counter[tuple[str, str]]:
 
 
 def rollout_times(before: SamplerStatistics, after: SamplerStatistics, waited: float, whole: float) -> dict[str, float]:
-    """The parts of a rollout's seconds: what the sampler took, what nobody could go on in, and the agents' own."""
+    """Where the seconds of a rollout went: sampling, waiting, and the agents' own work."""
     prefill, decode = after.prefill_seconds - before.prefill_seconds, after.decode_seconds - before.decode_seconds
     return {
         "time/rollout/prefill": prefill,
@@ -79,7 +79,7 @@ def step_metrics(made: Gathered, changed: dict[str, float], by_role: bool = Fals
 
 
 def memory_row() -> dict[str, float]:
-    """In MiB: the most memory that this process held so far, and of a GPU's since this was last asked."""
+    """Peak memory in MiB: of this process so far, and of the GPU since the last call."""
     row = {"memory/resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         row["memory/gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20

@@ -23,7 +23,7 @@ BEST = "best"  # the checkpoint with the largest trainer.best_metric
 
 
 def check_validation(cfg: Config, tasks: Sequence[Task]) -> None:
-    """Refuse a run that can only validate and has no tasks, a best_metric that no validation has, idle patience."""
+    """Refuse val_only without tasks, a best_metric that no validation computes, and patience that is never used."""
     if problem := val_only_problem(cfg, bool(tasks)):
         raise BadInput(problem)
     metric = cfg.trainer.best_metric

@@ -1,4 +1,4 @@
-"""Batches of sequences that are there before training starts."""
+"""Batches of sequences that exist before training starts."""
 
 from __future__ import annotations
 

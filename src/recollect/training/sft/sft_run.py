@@ -102,14 +102,14 @@ def _run_name(cfg: Config, tool: str | None) -> str:
 
 
 def _tasks(cfg: Config) -> list[Task]:
-    """Held-out tasks to attempt, where the held-out data are tasks."""
+    """Held-out tasks to attempt, if the held-out data are tasks."""
     if is_stored(cfg) and (not cfg.data.val_files or holds_conversations(cfg.data.val_files)):
         return []
     return held_out(cfg)
 
 
 def _conversations(cfg: Config, renderer: Renderer, window: int) -> list[Sample]:
-    """Held-out conversations to predict, where the held-out data are such."""
+    """Held-out conversations to predict, if the held-out data are conversations."""
     if not (is_stored(cfg) and cfg.data.val_files and holds_conversations(cfg.data.val_files)):
         return []
     found = read_samples(cfg.data.val_files, renderer, limits_of(cfg, window)).samples

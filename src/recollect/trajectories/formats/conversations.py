@@ -181,7 +181,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _text(content: Any) -> str:
-    """A message's text; parts that are no text stay as JSON."""
+    """A message's text; parts that are not text stay as JSON."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list) and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
