@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+LONGEST_MESSAGE = 10_000  # characters: a message may repeat what it is about
+
+
 class BadInput(ValueError):
     """Something the user gave cannot work. The message is one line that says what to do; the exit code is 2."""
+
+    def __init__(self, message: object = "") -> None:
+        text = str(message)
+        cut = f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
+        super().__init__(text if len(text) <= LONGEST_MESSAGE else cut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import resource
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow
@@ -22,7 +23,7 @@ from recollect.config.compose import compose, read_recipe, to_yaml
 from recollect.files.output import write_atomic, writing
 from recollect.files.reading import MOST_DEPTH, bounded, is_deep, parse_json, read_bytes
 from recollect.files.rows import read_rows
-from recollect.files.unpacking import Frames
+from recollect.files.unpacking import Frames, unpacked_lines
 from recollect.files.yaml import MOST_BYTES, read_mapping
 from recollect.models.checkpoints import problem
 from recollect.models.load import load_config, load_tokenizer
@@ -116,6 +117,35 @@ def test_a_pipe_is_read_up_to_a_bound(tmp_path: Path) -> None:
         assert "more than the 8 MB" in refused(lambda: read_bytes(pipe, 8 << 20))
     finally:
         endless.wait(60)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.files.waiting_files.WRITER_S", 0.3)
+    for name in ("pipe.jsonl", "pipe.json", "pipe.csv", "pipe.parquet"):
+        os.mkfifo(tmp_path / name)
+        assert name in refused(lambda name=name: rows_of(tmp_path / name))  # type: ignore[misc]
+    assert "pipe that nobody" in refused(lambda: read_mapping(tmp_path / "pipe.json", "recipe"))
+
+
+def test_a_slow_writer_is_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    text = json.dumps(ROW)
+    code = f"exec 3> {pipe}; sleep 0.5; printf '%s' '{text[:9]}' >&3; sleep 0.5; printf '%s\\n' '{text[9:]}' >&3"
+    writer = subprocess.Popen(["sh", "-c", code])
+    assert rows_of(pipe) == [ROW]
+    writer.wait(60)
+
+
+@pytest.mark.skipif(not os.access("/proc/version", os.R_OK), reason="no /proc")
+def test_files_of_the_kernel_are_refused(tmp_path: Path) -> None:
+    for place in ("/proc/version", "/proc/kmsg"):
+        (tmp_path / "rows.jsonl").unlink(missing_ok=True)
+        (tmp_path / "rows.jsonl").symlink_to(place)
+        assert "rows.jsonl" in refused(lambda: rows_of(tmp_path / "rows.jsonl"))
+    assert "/proc/version" in told("train", "--config", "/proc/version", "--dry-run", cwd=tmp_path)
+    (tmp_path / "empty.jsonl").touch()
+    assert rows_of(tmp_path / "empty.jsonl") == []
 
 
 def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
@@ -214,6 +244,35 @@ def test_zst_that_grows_without_end_is_bounded(tmp_path: Path) -> None:
             lambda: list(bounded(__import__("io").BufferedReader(Frames(raw)), "x", 1 << 20))
         )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+@pytest.mark.parametrize("line", [b"\n", b"{}\n", b" " * 99 + b"\n"], ids=["newlines", "objects", "spaces"])
+def test_zst_that_grows_like_no_data_is_refused_soon(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.jsonl.zst"
+    with path.open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
+        for _ in range(1100):
+            stream.write(line * ((1 << 20) // len(line)))
+    assert path.stat().st_size < 1 << 20
+    start = time.monotonic()
+    assert "bomb.jsonl.zst is damaged: it unpacks to more than 2,000 times" in refused(lambda: list(lines_of(path)))
+    assert time.monotonic() - start < 30
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as raw:
+        for line in unpacked_lines(raw, path):
+            if len(line) > 200:
+                yield line
+
+
+def test_text_that_repeats_itself_is_no_bomb(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.zst"
+    row = json.dumps({"text": random.Random(0).choices(range(10**6), k=20_000)}).encode() + b"\n"
+    with path.open("wb") as file, zstandard.ZstdCompressor(level=3).stream_writer(file) as stream:
+        for i in range(600):
+            stream.write(b"%d " % i + row)
+    with path.open("rb") as raw:
+        assert sum(1 for _ in unpacked_lines(raw, path)) == 600
 
 
 # ---- YAML ----
@@ -447,6 +506,26 @@ def test_more_attempts_than_any_memory_takes(setting: str) -> None:
     more = ["evaluation.lengths=[1]"] if "evaluation" in setting else []
     assert "the limit is 1,000,000" in refused(lambda: compose("needle", [setting, *more]))
     assert amounts.too_many("x", amounts.MOST) == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["agent.reward_name=judge", "judge.url=http://127.0.0.1:9/v1"],
+        ["agent.reward_name=0.5*judge+0.5*qa_em", "judge.url=http://127.0.0.1:9/v1"],
+    ],
+    ids=["alone", "a part"],
+)
+def test_a_dry_run_asks_the_judge(settings: list[str], tmp_path: Path) -> None:
+    for command in (["train", "needle", *settings, "--dry-run"], ["train", "needle", *settings]):
+        said = told(*command, f"trainer.default_local_dir={tmp_path / 'run'}", cwd=tmp_path)
+        assert "Connection error to judge at judge.url, http://127.0.0.1:9/v1" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_asks_a_fixed_model(tmp_path: Path) -> None:
+    away = "http://127.0.0.1:9/v1"
+    assert away in told("train", "needle", f"roles.qa=endpoint:{away}", "--dry-run", cwd=tmp_path)
 
 
 def test_a_dry_run_looks_for_isolation_and_servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

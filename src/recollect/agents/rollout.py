@@ -24,6 +24,7 @@ from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards import find_reward, marks_of
 from recollect.rewards.scoring import as_score, call, score_groups
 from recollect.runtime.deadline import within
+from recollect.runtime.error_text import error_text, named_error
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
@@ -187,7 +188,7 @@ class Collector:
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
-            return Failure(kind, f"cancelled from inside: {error}")
+            return Failure(kind, f"cancelled from inside: {error_text(error)}")
         except Exception as error:
             if deadline.expired() and isinstance(error, TimeoutError):
                 return Failure("timeout" if session else "reward", f"no {what} within {seconds:g} s")
@@ -195,7 +196,7 @@ class Collector:
                 kind = AWAY if isinstance(error, EndpointDown) else "policy"
             if session is not None and error is session.tools_error:
                 kind = "tools"
-            return Failure(kind, redacted(f"{type(error).__name__}: {error}"))
+            return Failure(kind, redacted(named_error(error)))
         return None
 
 

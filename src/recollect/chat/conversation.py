@@ -14,6 +14,7 @@ from recollect.chat.media import refuse_media
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
 from recollect.files.half_characters import loads_whole
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Message, ToolCall
 
 SHAREGPT_ROLES = {
@@ -71,7 +72,7 @@ def read_conversation(row: Mapping[str, Any], place: str) -> Script:
         messages = _prompted(row, place)
     else:
         raise BadInput(
-            f"{place}: expected `messages`, `conversations`, or `prompt` and `response`; it has {', '.join(row)}"
+            f"{place}: expected `messages`, `conversations`, or `prompt` and `response`; it has {listed(row)}"
         )
     if not messages or messages[0].role == "assistant" or not any(m.role == "assistant" for m in messages):
         raise BadInput(f"{place}: a conversation starts with a user or system message and has an assistant turn")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 
@@ -15,7 +16,7 @@ def hotpotqa_row(row: Mapping[str, Any], place: str, index: int) -> dict[str, An
     """question, answer, context (all paragraphs), paragraphs, supporting_facts, type and level."""
     for name in ("question", "answer", "context"):
         if not row.get(name):
-            raise BadInput(f"{place}: expected HotpotQA's `{name}`; it has {', '.join(row)}")
+            raise BadInput(f"{place}: expected HotpotQA's `{name}`; it has {listed(row)}")
     try:
         paragraphs = [
             {"title": str(title), "text": "".join(sentences).strip()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.data.columns import ANSWER, accepted_answers, question_list, texts_of, truth_of
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Task
 
 DATES = ("date", "date_time", "timestamp", "time")
@@ -105,7 +106,7 @@ def chunk_text(item: Any) -> str:
         raise BadInput(f"a chunk is a text or an object with one of {', '.join(TEXTS)}; found {type(item).__name__}")
     body: Any = next((item[name] for name in TEXTS if item.get(name) is not None), None)
     if body is None:
-        raise BadInput(f"a session needs one of {', '.join(TEXTS)}; it has {', '.join(map(str, item))}")
+        raise BadInput(f"a session needs one of {', '.join(TEXTS)}; it has {listed(item)}")
     if not isinstance(body, str):
         body = "\n".join(map(_line, body))
     date = next((item[name] for name in DATES if item.get(name)), None)

@@ -19,6 +19,7 @@ from recollect.data.paragraphs import document_text
 from recollect.data.splits import SHARES, SPLITS, same_words, split_of
 from recollect.files.reading import read_json
 from recollect.files.rows import expand
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 NO_ANSWER = "questions without an answer"
@@ -92,7 +93,7 @@ def read_squad(sources: Sequence[str]) -> Squad:
         for place, title, paragraph in _paragraphs(path):
             text = paragraph.get("context")
             if not isinstance(text, str) or not isinstance(paragraph.get("qas"), list):
-                raise BadInput(f"{place}: expected SQuAD's `context` and `qas`; it has {', '.join(paragraph)}")
+                raise BadInput(f"{place}: expected SQuAD's `context` and `qas`; it has {listed(paragraph)}")
             if not text.strip():
                 found.left_out[NO_TEXT] += 1
                 continue

@@ -14,6 +14,7 @@ from recollect.data.questions import check_questions, with_questions
 from recollect.data.sections import SECTIONS, checked_texts, sections_given
 from recollect.files.rows import expand, read_rows
 from recollect.registries import AGENTS
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Task
 
 
@@ -41,12 +42,12 @@ def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[s
     asked = _question(row, data.prompt_key, place)
     if asked is None:
         raise BadInput(
-            f"{place}: no text under data.prompt_key={data.prompt_key}; it has {', '.join(row) or 'nothing'}"
+            f"{place}: no text under data.prompt_key={data.prompt_key}; it has {listed(row) or 'nothing'}"
             + question_hint(row, data.prompt_key)
         )
     answers = accepted_answers(row, data.answer_key, place)
     if not answers and need_answers:
-        raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {', '.join(row)}")
+        raise BadInput(f"{place}: no accepted answer under data.answer_key={data.answer_key}; it has {listed(row)}")
     return asked, answers
 
 
@@ -82,7 +83,7 @@ def _document(row: Mapping[str, Any], place: str, cfg: Config) -> Any:
         problem = "an empty document" if key in row or SECTIONS in row else "no document"
         if context is not None and not isinstance(context, str | list):
             problem = f"not text but a {type(context).__name__}"
-        raise BadInput(f"{place}: {problem} under data.context_key={key}; it has {', '.join(row)}")
+        raise BadInput(f"{place}: {problem} under data.context_key={key}; it has {listed(row)}")
     return without_surrogates(context) if isinstance(context, str) else context
 
 
@@ -109,7 +110,7 @@ def load_tasks(cfg: Config, paths: Sequence[str]) -> list[Task]:
     """All tasks of some files."""
     tasks = tasks_of(cfg, (found for path in expand(paths) for found in read_rows(path)))
     if not tasks:
-        raise BadInput(f"no tasks in {', '.join(map(str, paths))}: the data is empty")
+        raise BadInput(f"no tasks in {listed(paths)}: the data is empty")
     return tasks
 
 

@@ -19,6 +19,7 @@ from recollect.files.reading import parse_json
 from recollect.retrieval.bm25 import words_of
 from recollect.rewards.domain_scoring import DomainScoring
 from recollect.rewards.parts import JudgedTrajectory
+from recollect.runtime.error_text import listed
 from recollect.tasks.names import Split, names, values
 from recollect.tools.tool_definition import Tool, tool
 from recollect.types import Action, BadInput, Message, Task, Trajectory
@@ -107,7 +108,7 @@ async def change_record(id: str, field: str, value: str, trajectory: Trajectory)
     """
     record = tables_of(trajectory).record(id.strip())
     if field not in record:
-        raise KeyError(f"the record has no field {field}; it has {', '.join(record)}")
+        raise KeyError(f"the record has no field {field}; it has {listed(record)}")
     record[field] = value
     return shown(id, record)
 

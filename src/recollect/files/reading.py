@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from recollect.files.half_characters import WHAT as HALF
 from recollect.files.half_characters import line_of_half, says_half
+from recollect.files.waiting_files import opened_without_waiting
 from recollect.types import BadInput
 
 MB = 1 << 20
@@ -36,10 +37,10 @@ def refuse_odd(path: Path, what: str = "data file") -> None:
 
 
 def open_file(path: Path, what: str = "data file") -> BinaryIO:
-    """A file or a pipe, opened to read bytes."""
+    """A file or a pipe, opened to read bytes. A pipe that nobody writes to is refused after a while."""
     refuse_odd(path, what)
     try:
-        return path.open("rb")
+        return opened_without_waiting(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.files.reading import MB, lines, open_file, parse_json, read_json, refuse_odd
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 MOST_CELL = 64 * MB  # characters of a value in a table
@@ -65,6 +66,8 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     import pyarrow.parquet as parquet
 
+    if path.is_fifo():
+        raise BadInput(f"{path} is a pipe, and parquet cannot be read from one; name a file")
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
@@ -99,7 +102,7 @@ def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             names = next(reader, [])
             if len(set(names)) < len(names) or not all(n.strip() for n in names):
-                raise BadInput(f"{path}, line 1: the columns need names that differ; it has {', '.join(names)}")
+                raise BadInput(f"{path}, line 1: the columns need names that differ; it has {listed(names)}")
             for cells in reader:
                 place = f"{path}, line {reader.line_num}"
                 if len(cells) != len(names) and cells:

@@ -16,14 +16,23 @@ from recollect.types import BadInput
 
 WINDOW = 128 * MB  # the most that unpacking may hold at once; a file that asks for more is refused
 PACKED = 1 << 8  # bytes unpacked at a time: a block of 4 bytes may stand for 128 kB
-DAMAGED = (zstandard.ZstdError, EOFError, gzip.BadGzipFile, zlib.error)
+FREE = 16 * MB  # unpacked bytes of any file; beyond them …
+MOST_GROWTH = 2000  # … so many for each that is read; text grows by 5 to 500, a bomb by 30,000
+
+
+class Bomb(ValueError):
+    """A file that unpacks to more than any data does."""
+
+
+DAMAGED = (zstandard.ZstdError, EOFError, gzip.BadGzipFile, zlib.error, Bomb)
 
 
 class Frames(io.RawIOBase):
     """The bytes of a zstd file of one or more frames. A file that ends inside a frame raises EOFError."""
 
     def __init__(self, raw: BinaryIO) -> None:
-        self.raw, self.left = raw, b""
+        self.raw, self.left = raw, memoryview(b"")
+        self.packed = self.unpacked = 0  # bytes so far
         self.frame: Any = None
 
     def readable(self) -> bool:
@@ -36,7 +45,10 @@ class Frames(io.RawIOBase):
                 if self.frame is not None:
                     raise EOFError("it ends in the middle")
                 return 0
-            self.left = self._unpacked(packed)
+            self.left = memoryview(self._unpacked(packed))
+            self.packed, self.unpacked = self.packed + len(packed), self.unpacked + len(self.left)
+            if self.unpacked > FREE + MOST_GROWTH * self.packed:
+                raise Bomb(f"it unpacks to more than {MOST_GROWTH:,} times its size")
         count = min(len(buffer), len(self.left))
         buffer[:count], self.left = self.left[:count], self.left[count:]
         return count
@@ -56,7 +68,7 @@ class Frames(io.RawIOBase):
 def unpacked(raw: BinaryIO, name: str) -> BinaryIO:
     """What a .zst or a .gz file holds; reading raises one of ``DAMAGED``."""
     stream: Any = Frames(raw) if name.endswith(".zst") else gzip.GzipFile(fileobj=raw)
-    return io.BufferedReader(stream)
+    return io.BufferedReader(stream, MB)
 
 
 def unpacked_lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from recollect.types import BadInput
 MOST_BYTES = MB
 MOST_NODES = 100_000  # values, with every alias written out
 MOST_DEPTH = 100
+MOST_BITS = 4096  # of a whole number
 LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
@@ -34,9 +35,23 @@ def read_yaml(path: Path, what: str = "YAML file") -> str:
 def parse_yaml(text: str, place: str) -> Any:
     """The value of a text that is safe to compose."""
     try:
-        return yaml.load(text, Loader=LOADER)
+        value = yaml.load(text, Loader=LOADER)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise _broken(place, error) from None
+    if _has_huge_number(value):
+        raise BadInput(f"{place}: a number has thousands of digits")
+    return value
+
+
+def _has_huge_number(value: Any) -> bool:
+    """True for a value with whole numbers that Python does not write out: 0xfff…, 59:59:59:…"""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, int) and one.bit_length() > MOST_BITS:
+            return True
+        left += [*one.keys(), *one.values()] if isinstance(one, dict) else one if isinstance(one, list | tuple) else ()
+    return False
 
 
 def _broken(place: str, error: Exception) -> BadInput:

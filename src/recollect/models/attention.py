@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 NAME = "recollect"
@@ -188,7 +189,7 @@ def _check_arguments(module: torch.nn.Module, mask: Any, is_causal: bool | None,
         unknown.append("is_causal=False")
     if unknown:
         where = f"{type(module).__name__} of layer {getattr(module, 'layer_idx', '?')}"
-        raise BadInput(f"{where} attends with {', '.join(unknown)}, which recollect's attention does not know")
+        raise BadInput(f"{where} attends with {listed(unknown)}, which recollect's attention does not know")
 
 
 def _same_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from recollect.config import Config
 from recollect.files.reading import MB, open_file, parse_json, read_json
 from recollect.models.checksums import Damaged, verify_checksums
 from recollect.models.tiny import SCRATCH
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 EMBEDDED = "tiny"  # the name of the embedded model wherever a path is expected
@@ -46,7 +47,7 @@ def find_checkpoint(name: str) -> tuple[str, Path | None]:
     if (path / CHECKPOINTS).is_dir() or (path / EXPORTED).is_dir():
         return str(_newest(path, name)), path
     if inside := sorted(p.parent.name for p in path.glob("*/config.yaml")):
-        raise BadInput(f"{name} holds several runs; name one of them: {', '.join(inside)}")
+        raise BadInput(f"{name} holds several runs; name one of them: {listed(inside)}")
     if (path / "config.yaml").is_file():
         raise BadInput(f"{name} is a run without a checkpoint yet")
     return name, None

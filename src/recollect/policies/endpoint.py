@@ -20,6 +20,7 @@ import httpx
 from recollect.chat.schemas import Schema
 from recollect.policies.http_replies import Reply, TooLarge, fetch
 from recollect.policies.openai_messages import completion_of, request_body
+from recollect.runtime.error_text import error_text
 from recollect.runtime.secrets import key_of, redacted
 from recollect.runtime.threads import LoopThread
 from recollect.types import BadInput, Completion, Group, Message, Sampling
@@ -92,16 +93,14 @@ class Endpoint:
         body = request_body(str(self.name), log, tools, sampling)
         return completion_of(await self._thread.call(self._ask(body)), self.syntax)
 
-    def check(self) -> str:
+    def check(self, what: str = "fixed model API") -> str:
         """The model's name; BadInput that says what to do when the server is not there or has no such model."""
         try:
             return str(self._thread.wait(self._find_name()))
         except EndpointDown as error:
-            raise BadInput(
-                f"Connection error to fixed model API {self.url}: {error}; {ADVICE.format(self.url)}"
-            ) from None
+            raise BadInput(f"Connection error to {what} {self.url}: {error}; {ADVICE.format(self.url)}") from None
         except EndpointError as error:
-            raise BadInput(f"the fixed model API {self.url} {error}") from None
+            raise BadInput(f"the {what} {self.url} {error}") from None
 
     async def healthy(self) -> bool:
         """True when the server answers now."""
@@ -240,4 +239,4 @@ def _retry_after(headers: Any) -> float:
 def _said(error: Exception, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
-    return f"{type(error).__name__} {error}".strip()
+    return f"{type(error).__name__} {error_text(error)}".strip()

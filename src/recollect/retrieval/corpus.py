@@ -11,6 +11,7 @@ from typing import Any
 
 from recollect.files.reading import read_text
 from recollect.files.rows import expand, read_rows
+from recollect.runtime.error_text import listed
 from recollect.tasks import facts
 from recollect.types import BadInput
 
@@ -74,7 +75,7 @@ def _of_row(row: Mapping[str, Any], place: str) -> Passage:
     text = next((row[name] for name in TEXT_NAMES if row.get(name) is not None), None)
     if not isinstance(text, str):
         raise BadInput(
-            f"{place}: a passage needs {', '.join(TEXT_NAMES[:-1])} or {TEXT_NAMES[-1]}; it has {', '.join(row)}"
+            f"{place}: a passage needs {', '.join(TEXT_NAMES[:-1])} or {TEXT_NAMES[-1]}; it has {listed(row)}"
         )
     title = row.get("title")
     quoted = _TITLE.match(text) if title is None else None  # Wikipedia dumps of retrievers: "Title" and a line break

@@ -10,6 +10,7 @@ from recollect.data.questions import questions_of
 from recollect.rewards.arguments import check_names
 from recollect.rewards.convention import described
 from recollect.rewards.decorator import REWARDS, is_ours
+from recollect.rewards.judge import check_judge
 from recollect.rewards.reward_names import find_reward
 from recollect.runtime.plugins import find
 from recollect.types import Task
@@ -18,7 +19,7 @@ SCORES = "memory.scores"
 
 
 def check_reward(cfg: Config, tasks: Sequence[Task], say: Callable[[str], None]) -> None:
-    """Refuse rewards that do not fit the tasks; say which convention each of the user's own follows."""
+    """Refuse rewards that do not fit the tasks, or whose judge is away; say how those of the user's own are read."""
     check_names(find_reward(cfg.agent.reward_name, cfg), tasks)
     asked = [question.task(task) for task in tasks for question in questions_of(task)]
     for name in _scores(cfg):
@@ -27,6 +28,8 @@ def check_reward(cfg: Config, tasks: Sequence[Task], say: Callable[[str], None])
         function = find(name, REWARDS, key)
         if not is_ours(function):
             say(f"{key}={name} {described(function)}")
+    if any(name == "judge" for _, name in _named(cfg)):
+        check_judge(cfg)
 
 
 def _scores(cfg: Config) -> list[str]:

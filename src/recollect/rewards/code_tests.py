@@ -22,6 +22,7 @@ from recollect.rewards.code_shared import is_import, shared
 from recollect.rewards.code_sources import sources_of
 from recollect.rewards.code_steps import literal, steps_of
 from recollect.rewards.joined_source import joined
+from recollect.runtime.error_text import listed
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def read_tests(row: Mapping[str, Any]) -> Tests:
         return _checked(_in_out(pairs["inputs"], pairs["outputs"]))
     tests = next((row[k] for k in ("tests", "test_list", "test") if row.get(k)), None)
     if tests is None:
-        raise ValueError(f"code_reward found no tests in the data row; it has {', '.join(row)}")
+        raise ValueError(f"code_reward found no tests in the data row; it has {listed(row)}")
     items: list[Any] = [tests] if isinstance(tests, str | Mapping) else list(tests)
     if all(isinstance(t, Mapping) for t in items):
         return _checked(_in_out([t["input"] for t in items], [t["output"] for t in items]))

@@ -39,16 +39,23 @@ async def judge(answer: str, task: Task, config: Config) -> float:
     prompt = PROMPT.format(
         question=_inert(task.question), accepted="\n".join(map(_inert, task.answers)), answer=_inert(said)
     )
-    settings = config.judge
-    assert settings.url, "check.py refuses the reward judge without an address"
-    sampling = Sampling(temperature=0.0, max_tokens=settings.max_tokens)
-    done = await server(settings.url, settings.model, settings.timeout_s, settings.retries).chat(
-        [Message("user", prompt)], None, sampling
-    )
+    sampling = Sampling(temperature=0.0, max_tokens=config.judge.max_tokens)
+    done = await _server_of(config).chat([Message("user", prompt)], None, sampling)
     verdicts = _VERDICT.findall(done.text.rsplit("</think>", 1)[-1])
     if not verdicts:
         raise RuntimeError(f"the judge gave no verdict: {done.text[:100]!r}")
     return float(verdicts[-1] == "RIGHT")
+
+
+def check_judge(cfg: Config) -> None:
+    """Refuse a run whose judge does not answer now, or has not the model."""
+    _server_of(cfg).check("judge at judge.url,")
+
+
+def _server_of(cfg: Config) -> Any:
+    settings = cfg.judge
+    assert settings.url, "config/rules.py refuses the reward judge without an address"
+    return server(settings.url, settings.model, settings.timeout_s, settings.retries)
 
 
 @cache

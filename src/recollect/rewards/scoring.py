@@ -12,6 +12,7 @@ from typing import Any
 from recollect.rewards.arguments import arguments, batch_arguments
 from recollect.rewards.decorator import marks_of
 from recollect.runtime.deadline import within
+from recollect.runtime.error_text import named_error
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import contained, in_thread
 from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
@@ -90,11 +91,13 @@ async def _score_set(reward: Reward, groups: Sequence[Group], timeout: float | N
     if not pairs:
         return
     try:
-        scores = await call_batch(reward, [task for task, _ in pairs], [t for _, t in pairs], timeout)
+        with contained():
+            scores = await call_batch(reward, [task for task, _ in pairs], [t for _, t in pairs], timeout)
     except Exception as error:
-        said = f"no reward within {timeout:g} s" if isinstance(error, TimeoutError) and timeout else str(error)
+        late = isinstance(error, TimeoutError) and timeout
+        said = f"TimeoutError: no reward within {timeout:g} s" if late else redacted(named_error(error))
         for _, trajectory in pairs:
-            trajectory.failure = Failure("reward", redacted(f"{type(error).__name__}: {said}"))
+            trajectory.failure = Failure("reward", said)
             trajectory.stop = "failed"
         return
     for (_, trajectory), score in zip(pairs, scores, strict=True):
@@ -106,9 +109,8 @@ async def _score_set(reward: Reward, groups: Sequence[Group], timeout: float | N
 
 
 async def _run(reward: Reward, given: Mapping[str, Any], plain: bool) -> Any:
-    unmarked = plain and not hasattr(reward, "__reward__")
     with contained():
-        if inspect.iscoroutinefunction(reward) or unmarked or (plain and marks_of(reward).inline):
+        if inspect.iscoroutinefunction(reward) or (plain and marks_of(reward).inline):
             value = reward(**given)
         else:
             value = await in_thread(reward, given)

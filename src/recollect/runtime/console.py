@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
+from recollect.runtime.error_text import MOST, shortened
 from recollect.runtime.notebook_bar import NotebookBar, in_notebook
 from recollect.runtime.secrets import redacted, without_keys
 
@@ -64,7 +65,7 @@ class Console:
 
     def warn(self, text: str) -> None:
         """A line on standard error, even when quiet."""
-        print(f"recollect: {redacted(text)}", file=sys.stderr)
+        print(f"recollect: {shortened(redacted(text[:MOST]), len(text))}", file=sys.stderr)
 
     @contextmanager
     def progress(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:

@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from recollect.runtime.error_text import error_text, named_error
 from recollect.types import BadInput
 
 GIVEN = "python"  # before the colon: a function that this process was given, such as one of a notebook's cell
@@ -89,5 +90,9 @@ def _executed(path: Path, key: str) -> Any:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"it calls sys.exit({'' if error.code is None else error.code}) when it is loaded"
-    return f"{type(error).__name__}: {error}"
+        return f"it calls sys.exit({_exit_code(error)}) when it is loaded"
+    return named_error(error)
+
+
+def _exit_code(error: SystemExit) -> str:
+    return "" if error.code is None else error_text(error)

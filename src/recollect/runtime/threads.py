@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from recollect.runtime.error_text import named_error
+
 
 async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """Call a plain function in a thread of its own. One that hangs is left behind and does not hold up the program."""
@@ -27,7 +29,7 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
             value = function(**given)
         except BaseException as caught:  # what is no plain error, and StopIteration, means something else to a loop
             plain = isinstance(caught, Exception | asyncio.CancelledError) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(f"{type(caught).__name__}: {caught}")
+            error = caught if plain else RuntimeError(named_error(caught))
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, value, error)
         value = error = None  # an error holds this frame: it must not hold the error, or all that was seen would stay
@@ -47,7 +49,7 @@ def contained() -> Iterator[None]:
     except (Exception, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise RuntimeError(named_error(error)) from None
 
 
 class Slots:

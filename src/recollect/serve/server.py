@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from recollect.chat import Renderer
+from recollect.runtime.error_text import named_error
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, in_thread
 from recollect.samplers.sampler import Sampler
@@ -286,7 +287,7 @@ class Server:
 
 def _broken(error: Exception) -> str:
     """A short message about an error of the server's own."""
-    return redacted(f"{type(error).__name__}: {error}"[:300])
+    return redacted(named_error(error)[:300])
 
 
 async def _unless_gone(request: Request, work: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from recollect.rewards.trajectory_total import reward_of
+from recollect.runtime.error_text import listed
 from recollect.trajectories.codec import Row, has_outcome, source_of, task_id_of
 from recollect.trajectories.stored_rows import is_trajectory, trajectory_rows
 from recollect.types import BadInput
@@ -29,7 +30,7 @@ def create_rl_dataset(
     found: dict[tuple[str, str], Row] = {}
     for place, row in trajectory_rows([str(p) for p in given]):
         if not is_trajectory(row):
-            raise BadInput(f"{place}: not a trajectory: it has {', '.join(row) or 'nothing'}")
+            raise BadInput(f"{place}: not a trajectory: it has {listed(row) or 'nothing'}")
         if row.get("question") == "":
             say(f"{place}: left out, it does not say what was asked")
             continue
@@ -37,7 +38,7 @@ def create_rl_dataset(
         if reward is None or not reward >= min_reward:
             continue
         if not isinstance(row.get("question"), str):
-            raise BadInput(f"{place}: a trajectory has a question, which is a text; it has {', '.join(row)}")
+            raise BadInput(f"{place}: a trajectory has a question, which is a text; it has {listed(row)}")
         if not row["question"].strip():  # nobody says what the task was
             continue
         seed = _seed(row, reward)

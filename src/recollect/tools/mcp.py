@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from recollect.chat.media import PARTS, WHY
+from recollect.runtime.error_text import named_error
 from recollect.tools.signature import Signature
 from recollect.tools.tool_definition import TIMEOUT_S, Tool
 from recollect.types import BadInput, ToolResult
@@ -55,7 +56,7 @@ class ToolServer:
         except BaseException as error:
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
-            self._problem = self._problem or f"{type(error).__name__}: {error}"
+            self._problem = self._problem or named_error(error)
         finally:
             self._ready.set()
             self._loop.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.registries import TOOLS
+from recollect.runtime.error_text import error_text, named_error
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
@@ -161,7 +162,7 @@ class OpenTools:
         try:
             arguments = found.signature.fit(call.arguments)
         except BadArguments as error:
-            return _failed("arguments", f"Wrong arguments for {found.name}: {error}")
+            return _failed("arguments", f"Wrong arguments for {found.name}: {error_text(error)}")
         try:
             return await self._run(found, arguments)
         except asyncio.CancelledError:
@@ -170,7 +171,7 @@ class OpenTools:
                 raise
             return _failed("exception", "CancelledError: the tool cancelled itself")
         except Exception as error:
-            return _failed("exception", redacted(f"{type(error).__name__}: {error}".rstrip(": ")))
+            return _failed("exception", redacted(named_error(error).rstrip(": ")))
 
     async def _run(self, found: Tool, arguments: dict[str, Any]) -> ToolResult:
         """Run a call with what it needs; only the call itself counts against its deadline."""
@@ -244,7 +245,7 @@ async def _guarded(work: Awaitable[Any]) -> Any:
         with contained():
             return await work
     except KeyboardInterrupt as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise RuntimeError(named_error(error)) from None
 
 
 def _failed(outcome: ToolOutcome, text: str) -> ToolResult:

@@ -22,6 +22,7 @@ from recollect.files.output import unwritten, writing
 from recollect.models.checkpoints import names
 from recollect.models.checksums import CHECKED, STATE, file_names, verify_checksums, write_checksums
 from recollect.runs.directory import remove_tree, replace_tree
+from recollect.runtime.error_text import named_error, shortened
 from recollect.training.learner.learner import Learner, ValueLearner
 from recollect.types import BadInput
 
@@ -99,7 +100,7 @@ def load_newest(
         try:
             return load(folder / name, learner, critic, needed)
         except Exception as error:
-            warn(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}); trying the one before")
+            warn(f"checkpoint {name} cannot be read ({shortened(named_error(error))}); trying the one before")
     return None
 
 

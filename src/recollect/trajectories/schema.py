@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from recollect.registries import DOMAINS
+from recollect.runtime.error_text import listed
 
 Record = dict[str, Any]
 FIELDS = ("task_id", "domain", "question", "actions", "final_answer", "success", "reward", "metadata")
@@ -75,7 +76,7 @@ def _action_problem(action: Any) -> str | None:
     if not isinstance(action, dict):
         return f"it is no object but {kind(action)}"
     if action.keys() != set(ACTION_FIELDS):
-        return f"it has {', '.join(map(str, action)) or 'nothing'} instead of {', '.join(ACTION_FIELDS)}"
+        return f"it has {listed(action) or 'nothing'} instead of {', '.join(ACTION_FIELDS)}"
     if not isinstance(action["step"], int) or isinstance(action["step"], bool):
         return f"step has to be a whole number, not {kind(action['step'])}"
     if not isinstance(action["tool"], str) or not action["tool"]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from recollect.runs.trackers.chosen_trackers import make_tracker
 from recollect.runs.trackers.tracker import About, Tracker
+from recollect.runtime.error_text import named_error
 from recollect.runtime.secrets import redacted
 
 POLL = 0.5  # seconds between looks at the file
@@ -113,7 +114,7 @@ def main() -> None:
         tracker.close()
         held.close()
     except BaseException as error:
-        problem = scrub(f"{type(error).__name__}: {error}", os.environ)
+        problem = scrub(named_error(error), os.environ)
         print(json.dumps({"failed": problem}), file=says, flush=True)
         says.close()
         os._exit(1)  # not through the library's exit handlers, which may wait for a network

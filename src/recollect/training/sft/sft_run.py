@@ -20,6 +20,7 @@ from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console
+from recollect.runtime.error_text import listed
 from recollect.sources.task_stream import held_out
 from recollect.training import checkpoint
 from recollect.training.interrupt import Interrupted, StopRequest, interruptible
@@ -114,7 +115,7 @@ def _conversations(cfg: Config, renderer: Renderer, window: int) -> list[Sample]
         return []
     found = read_samples(cfg.data.val_files, renderer, limits_of(cfg, window)).samples
     if not found:
-        raise BadInput(f"nothing to measure on in data.val_files={', '.join(cfg.data.val_files)}")
+        raise BadInput(f"nothing to measure on in data.val_files={listed(cfg.data.val_files)}")
     return shuffled_part(found, cfg.data.val_max_samples, cfg.trainer.seed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 CONVERSATIONS = "conversations"
@@ -20,4 +21,4 @@ def tool_file(folder: str, tool: str | None, split: str) -> str:
     if split != "train":
         return ""
     known = sorted(p.parent.name for p in path.glob("*/train.jsonl"))
-    raise BadInput(f"{folder} has no data of the tool {tool}; it has {', '.join(known) or 'no */train.jsonl'}")
+    raise BadInput(f"{folder} has no data of the tool {tool}; it has {listed(known) or 'no */train.jsonl'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recollect.runtime.error_text import listed
 from recollect.trajectories.field_names import (
     ACTIONS,
     INPUT,
@@ -30,9 +31,9 @@ def read(row: Record) -> Record:
     answer, said = answer_in(row)
     name = find(row, ACTIONS)
     if question is None and name is None:
-        raise NotATrajectory(f"there is no question; it has {', '.join(map(str, row)) or 'nothing'}")
+        raise NotATrajectory(f"there is no question; it has {listed(row) or 'nothing'}")
     if name is None and answer is None and not row.keys() & {*ACTIONS, *OUTCOME}:
-        raise NotATrajectory(f"there are neither actions nor an answer; it has {', '.join(map(str, row))}")
+        raise NotATrajectory(f"there are neither actions nor an answer; it has {listed(row)}")
     given = row[name] if name else []
     if not isinstance(given, list):
         raise NotATrajectory(f"{name} is no list but {kind(given)}")
@@ -57,7 +58,7 @@ def one(item: Any, place: int) -> tuple[Record, Record]:
         tool = "name"
     thought = find(inner, THOUGHT) if tool is None and given is None else None
     if tool is None and thought is None and not inner.keys() & {*TOOL, *INPUT, *OUTPUT}:
-        raise NotATrajectory(f"action {place} names no tool; it has {', '.join(map(str, item)) or 'nothing'}")
+        raise NotATrajectory(f"action {place} names no tool; it has {listed(item) or 'nothing'}")
     step = item.get("step", place)
     whole = isinstance(step, int) and not isinstance(step, bool)
     given = thought or given

@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.chat.conversation import SHAREGPT_ROLES
 from recollect.files.half_characters import loads_whole
+from recollect.runtime.error_text import listed
 from recollect.trajectories.field_names import NotATrajectory, action, answer_in, question_in, text_of, unified
 from recollect.trajectories.produced import ENDING
 from recollect.trajectories.schema import Record, kind
@@ -155,7 +156,7 @@ def _message(message: Any, place: int, name: str) -> Record:
             return {**left, "role": "assistant", "content": "", "tool_calls": _parsed_calls(value)}
         return {**left, "role": SHAREGPT_ROLES.get(role, role), "content": value}
     if not isinstance(message.get("role"), str):
-        raise NotATrajectory(f"message {place} has no role; it has {', '.join(map(str, message)) or 'nothing'}")
+        raise NotATrajectory(f"message {place} has no role; it has {listed(message) or 'nothing'}")
     return message
 
 

@@ -29,6 +29,7 @@ from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.models.checkpoints import find_checkpoint
 from recollect.rewards.before_run import check_reward
 from recollect.runtime.console import Console
+from recollect.runtime.error_text import listed
 from recollect.samplers.bindings import acting_roles
 from recollect.samplers.checkpoint_roles import config_of
 from recollect.sources.task_stream import held_out
@@ -128,7 +129,7 @@ def _predicted(cfg: Config, path: str) -> dict[str, Any]:
     limits = replace(limits_of(cfg, learner.facts.window), min_reward=0.0)  # all that the file holds
     samples = read_samples(cfg.data.val_files, renderer, limits).samples
     if not samples:
-        raise BadInput(f"nothing to measure on in {', '.join(cfg.data.val_files)}")
+        raise BadInput(f"nothing to measure on in {listed(cfg.data.val_files)}")
     rows = conversation_scores(learner, samples)
     metrics = {}
     for place, (name, most) in enumerate((("loss", math.inf), ("token_accuracy", 1.0))):

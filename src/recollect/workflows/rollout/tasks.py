@@ -8,6 +8,7 @@ from pathlib import Path
 from recollect.config import Config
 from recollect.data.task_rows import load_tasks
 from recollect.registries import DOMAINS, FAMILIES
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Task
 
 
@@ -50,7 +51,7 @@ def _complete(tasks: list[Task], domain: str, cfg: Config) -> list[Task]:
     """The tasks of a file; one that its domain cannot work on is refused with its place."""
     for task in tasks:
         if problem := DOMAINS[domain].missing(task, cfg):
-            raise BadInput(f"{task.place}: {problem}; it has {', '.join(task.fields)}")
+            raise BadInput(f"{task.place}: {problem}; it has {listed(task.fields)}")
     return tasks
 
 

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from recollect.files.output import refuse_output, refuse_unwritable, writing
 from recollect.registries import DOMAINS
 from recollect.runtime.console import Console
+from recollect.runtime.error_text import listed
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
 from recollect.trajectories.schema import Record
@@ -214,7 +215,7 @@ def convert(given: Sequence[str], domain: str | None, out: Path, console: Consol
                 outputs.close(False)
     problems.end(count)
     if not count and not problems.count:
-        raise BadInput(f"there are no trajectories in {', '.join(given)}")
+        raise BadInput(f"there are no trajectories in {listed(given)}")
     if ids.first:
         console.warn(
             f"{sum(ids.times.values())} records have the task_id of an earlier one ({', '.join(ids.first)}, …); they "

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from recollect.files.output import refuse_output, writing
 from recollect.rewards.trajectory_total import calculator
 from recollect.runtime.console import Console
+from recollect.runtime.error_text import listed
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
 from recollect.trajectories.stream import FilePiece, files_of, records, units
@@ -98,7 +99,7 @@ def reward(
             problems.add(made.problems)
         problems.end(tally.count)
         if not tally.count and not problems.count:
-            raise BadInput(f"there are no trajectories in {', '.join(given)}")
+            raise BadInput(f"there are no trajectories in {listed(given)}")
         analysis: dict[str, Any] = {
             "files": len(paths),
             "scored": tally.count,

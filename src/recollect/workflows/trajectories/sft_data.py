@@ -17,6 +17,7 @@ from recollect.files.output import refuse_output, write_atomic, writing
 from recollect.rewards.trajectory_total import reward_of
 from recollect.runs.directory import remove_tree
 from recollect.runtime.console import Console
+from recollect.runtime.error_text import listed
 from recollect.trajectories import row_templates as templating
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.parallel import in_order, workers_for
@@ -203,7 +204,7 @@ def _write(given: Sequence[str], paths: Sequence[Path], out: Path, part: Path, c
             advance("", made.size >> 20)
     problems.end(counts["trajectories"])
     if not sets:
-        raise BadInput(f"no trajectory of {', '.join(given)} can be trained on: {dict(counts) or 'none was read'}")
+        raise BadInput(f"no trajectory of {listed(given)} can be trained on: {dict(counts) or 'none was read'}")
     held = held_out_tasks(tasks, choice.val_ratio, choice.seed)
     for made_set in sets.values():
         made_set.split(held)
@@ -251,7 +252,7 @@ def preview(given: Sequence[str], choice: Choice, count: int, console: Console) 
                 console.say(f"--- {row.name}")
                 console.say(_readable(row.text))
     if not shown:
-        raise BadInput(f"no trajectory of {', '.join(given)} can be trained on")
+        raise BadInput(f"no trajectory of {listed(given)} can be trained on")
 
 
 def _readable(row: bytes) -> str:

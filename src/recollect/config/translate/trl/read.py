@@ -10,6 +10,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.config.translate.trl.keys import RL, RL_ALWAYS, SFT, Settings, TRLKey, Values
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 COMMANDS: Mapping[str, Sequence[TRLKey]] = {"sft": SFT, "train": RL}
@@ -119,6 +120,6 @@ def _files(command: str, given: Values, values: Values) -> Settings:
     train, val = (root / tool / values[name] for name in ("train_file", "val_file"))
     if not train.is_file():
         there = sorted(p.parent.name for p in root.glob(f"*/{values['train_file']}"))
-        raise BadInput(f"no data of the tool {tool} at {train}; {root} has {', '.join(there) or 'none'}")
+        raise BadInput(f"no data of the tool {tool} at {train}; {root} has {listed(there) or 'none'}")
     held_out = [str(val)] if val.is_file() and val.stat().st_size else []
     return {"data.train_files": [str(train)], "data.val_files": held_out}
