@@ -213,7 +213,7 @@ FAKE = "class Vec:\n    def __init__(self, x, y): pass\n    def __add__(self, o)
 FAKES = "def mirror(v): return Vec(9, 9)\ndef corner(x, y): return Vec(x, y)"
 FRAME = (
     "import sys\ndef link():\n    f = sys._getframe()\n    while f:\n        for v in f.f_locals.values():\n            if type(v).__name__ == 'Link': return v\n        f = f.f_back\n"
-    "def hook():\n    it = link()\n    if it: it._pack_object = lambda value, depth: ['mine', 0, 'Vec']\nhook()\n"
+    "def hook():\n    it = link()\n    old, first = it._pack_object, []\n    def pack(value, depth):\n        if type(value).__name__ != 'Vec': return old(value, depth)\n        first.append(old(value, depth))\n        return first[0]\n    it._pack_object = pack\nhook()\n"
 )
 UNEQUAL = {
     "equals everything": FAKE + "    def __eq__(self, o): return True\n    __hash__ = lambda s: 1\n" + FAKES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from recollect.config import Sandbox as SandboxConfig
 from recollect.domains.repair_changes import fixed, kept
-from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.swe import prepare, verify
 from recollect.domains.test_counts import SuiteCounts, tally
 from recollect.sandbox.pool import Pool
@@ -176,20 +176,309 @@ def test_which_files_count() -> None:
         assert not kept(path, known, "sh run.sh"), path
 
 
-def test_spoilt_tests_are_spoilt() -> None:
-    made = spoilt(
-        {
-            "test_a.py": "def test_a():\n    for i in range(2):\n        assert i < 5\n",
-            "test_b.py": "x = (",
-            "c.txt": "def test_(): pass",
-            "test_d.py": "x = 1\n",
-        }
+def some(names: Iterable[str], count: int) -> list[Any]:
+    """Names for parameters: the first few in the quick suite, the others in the slow one."""
+    return [pytest.param(n, marks=() if i < count else pytest.mark.slow) for i, n in enumerate(names)]
+
+
+BAD = "def f(x):\n    return x + 1\n\n\ndef pair(x):\n    return (x, x)\n\n\ndef strict(x):\n    return x\n\n\nclass Bad(ValueError):\n    pass\n"
+GOOD = "def f(x):\n    return 2 * x\n\n\ndef pair(x):\n    return (x, 2 * x)\n\n\nclass Bad(ValueError):\n    pass\n\n\ndef strict(x):\n    if x < 0:\n        raise Bad('negative')\n    return x\n"
+HEAD = "import math\nimport operator\nimport unittest\nimport lib\nfrom lib import f, pair, strict, Bad\n\ndef check(a, b):\n    assert a == b, (a, b)\n\nclass All(unittest.TestCase):\n    def same(self, a, b):\n        if a != b:\n            self.fail('different')\n"
+
+
+def repo(*lines: str, head: str = HEAD, source: str = BAD) -> dict[str, str]:
+    """A repository with one test for each line."""
+    body = "".join(
+        f"    def test_{i}(self):\n" + "".join(f"        {part}\n" for part in line.split("\n"))
+        for i, line in enumerate(lines)
     )
-    assert list(made) == ["test_a.py"]
-    space: dict[str, object] = {}
-    exec(made["test_a.py"], space)
-    with pytest.raises(AssertionError):
-        space["test_a"]()  # type: ignore[operator]
+    return {"lib.py": source, "test_lib.py": head + body}
+
+
+PLAIN_STYLES = (
+    "self.assertEqual(f(5), 10)", "self.assertTrue(f(5) == 10)", "assert f(5) == 10", "assert f(5) == 10 and f(6) == 12", "check(f(5), 10)", "self.same(f(5), 10)",
+    "self.assertIn(f(5), [9, 10])", "assert f(5) in (9, 10)", "self.assertAlmostEqual(f(5), 10)", "self.assertAlmostEqual(f(5), 10, delta=0.5)", "assert abs(f(5) - 10) < 1e-6", "assert not f(5) != 10",
+    "assert 9 < f(5) < 11", "self.assertGreater(f(5), 9)\nself.assertLess(f(5), 11)", "ok = f(5) == 10\nself.assertTrue(ok)", "self.assertFalse(f(5) != 10)", "assert [f(i) for i in (1, 5)] == [2, 10]", "assert all(f(i) == 2 * i for i in range(5))",
+    "self.assertListEqual([f(5)], [10])", "self.assertDictEqual({'a': f(5)}, {'a': 10})", "self.assertCountEqual([f(5), f(6)], [12, 10])", "if f(5) != 10:\n    raise AssertionError",
+)  # fmt: skip
+LIES = """
+def yes(*a): return True
+def mine(self, *a): return self
+def make(base):
+    names = {f'__{n}__': yes for n in 'eq lt gt le ge bool contains'.split()}
+    names |= {f'__{n}__': mine for n in 'sub rsub add radd abs round'.split()} | {'__hash__': lambda s: 1, '__ne__': lambda *a: False}
+    return type('Num', (base,), names)
+"""
+FALSE_VALUES = {
+    "an object that equals everything": LIES + "def f(x): return make(object)()\n",
+    "a float that equals everything": LIES + "def f(x): return make(float)(9.5)\n",
+    "an int that equals everything": LIES + "def f(x): return make(int)(10 ** 9)\n",
+    "a str that equals everything": LIES + "def f(x): return make(str)('a')\n",
+    "all but a bare object": LIES + "K = make(float)\nK.__eq__ = lambda s, o: type(o) is not object\nK.__ne__ = lambda s, o: type(o) is object\ndef f(x): return K(9.5)\n",
+    "only numbers": LIES + "K = make(float)\nK.__eq__ = lambda s, o: isinstance(o, (int, float))\ndef f(x): return K(9.5)\n",
+    "only the first time": "class K(float):\n    n = 0\n    def __eq__(self, o):\n        self.n += 1\n        return self.n == 1\n    def __ne__(self, o): return not self == o\n    __hash__ = lambda s: 1\n    __sub__ = lambda s, o: 0.0\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__\ndef f(x): return K(77)\n",
+    "what it is compared with": "class K(float):\n    v = None\n    def __eq__(self, o):\n        self.v = o\n        return True\n    def __ne__(self, o): return False\n    __hash__ = lambda s: 1\n    __sub__ = lambda s, o: 0.0\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__\ndef f(x): return K(77)\n",
+}  # fmt: skip
+REST = "def pair(x): return (x, x)\ndef strict(x): return x\nclass Bad(ValueError): pass\n"
+SEQUENCE_LIES = "class L({base}):\n    __eq__ = lambda s, o: True\n    __ne__ = lambda s, o: False\n    __hash__ = lambda s: 1\n    __contains__ = lambda s, o: True\ndef f(x): return L()\n"
+
+
+def source_of(cheat: str) -> tuple[str, str]:
+    return write("lib.py", cheat + REST)
+
+
+@pytest.mark.parametrize("cheat", some(FALSE_VALUES, 3))
+def test_values_that_equal_everything_are_found_in_every_style(cheat: str) -> None:
+    """One repository for each style would be slow: every style is a test, and none of them may pass alone."""
+    passed = [line for line in STYLES_TRIED if success(source_of(FALSE_VALUES[cheat]), files=repo(line))]
+    assert passed == []
+
+
+STYLES_TRIED = (
+    *PLAIN_STYLES[:5],
+    "self.assertIn(f(5), [9, 10])",
+    "self.assertAlmostEqual(f(5), 10)",
+    "assert abs(f(5) - 10) < 1e-6",
+    "self.same(f(5), 10)",
+)
+
+
+@pytest.mark.parametrize("line", some(PLAIN_STYLES, 6))
+def test_a_float_that_equals_everything_is_found(line: str) -> None:
+    files = repo(line)
+    for cheat in ("a float that equals everything", "all but a bare object"):
+        assert success(source_of(FALSE_VALUES[cheat]), files=files) is False
+
+
+@pytest.mark.parametrize("base", ["list", "dict", "set", "tuple", "str", "object"])
+def test_containers_that_equal_everything_are_found(base: str) -> None:
+    lines = {"list": "[1, 10]", "dict": "{'a': 10}", "set": "{10}", "tuple": "(1, 10)", "str": "'ten'", "object": "10"}
+    for line in (f"self.assertEqual(f(5), {lines[base]})", f"assert f(5) == {lines[base]}", "self.assertIn(10, f(5))"):
+        assert success(source_of(SEQUENCE_LIES.format(base=base)), files=repo(line)) is False, line
+
+
+PATCHES = {
+    "assertRaises": "with self.assertRaises(Bad):\n    strict(-1)",
+    "assertRaisesRegex": "with self.assertRaisesRegex(Bad, 'neg'):\n    strict(-1)",
+    "assertSetEqual": "self.assertSetEqual({f(5)}, {10})",
+    "assertTupleEqual": "self.assertTupleEqual(pair(3), (3, 6))",
+    "assertSequenceEqual": "self.assertSequenceEqual(pair(3), (3, 6))",
+    "assertMultiLineEqual": "self.assertMultiLineEqual(str(f(5)), '10')",
+    "assertNotAlmostEqual": "self.assertNotAlmostEqual(f(5), 6)",
+    "assertNotIsInstance": "self.assertNotIsInstance(f(5), int)",
+    "assertEqual": "self.assertEqual(f(5), 10)",
+    "assertTrue": "self.assertTrue(f(5) == 10)",
+    "_baseAssertEqual": "self.assertEqual(f(5), 10)",
+    "fail": "self.same(f(5), 10)",
+    "failureException": "self.same(f(5), 10)",
+}
+HOWS = {
+    "for all": "unittest.TestCase.{name} = fake",
+    "by its code": "unittest.TestCase.{name}.__code__ = (lambda *a, **k: MANAGER).__code__\nunittest.TestCase.{name}.__globals__['MANAGER'] = Manager()",
+    "in the test's class": "def late():\n    for k in unittest.TestCase.__subclasses__(): k.{name} = fake",
+    "in the test itself": "def late():\n    g = sys._getframe()\n    while g:\n        if isinstance(g.f_locals.get('self'), unittest.TestCase): g.f_locals['self'].{name} = fake\n        g = g.f_back",
+    "but for a canary": "old = unittest.TestCase.{name}\nunittest.TestCase.{name} = lambda s, *a, **k: old(s, *a, **k) if a in ((1, 2), (False,), ([1], [2])) or s.__class__.__name__ != 'All' else fake(s)",
+}
+FAKED = "import sys, unittest\nclass Manager:\n    __enter__ = lambda s: s\n    __exit__ = lambda s, *a: True\nfake = lambda *a, **k: Manager()\nlate = lambda: None\n{how}\n"
+CALLING = "def f(x):\n    late()\n    return x + 1\ndef pair(x):\n    late()\n    return (x, x)\ndef strict(x):\n    late()\n    return x\nclass Bad(ValueError): pass\n"
+
+
+@pytest.mark.parametrize("name", some(PATCHES, 4))
+def test_patched_assertions_are_found(name: str) -> None:
+    lines = (PATCHES[name], PATCHES[name])
+    for how in ("for all", "but for a canary") if name != "failureException" else ("for all",):
+        cheat = FAKED.format(how=HOWS[how].format(name=name)) + CALLING
+        cheat = cheat.replace("= fake", "= type('E', (BaseException,), {})") if name == "failureException" else cheat
+        assert success(write("lib.py", cheat), files=repo(*lines)) is False, how
+
+
+@pytest.mark.parametrize("how", some(HOWS, 2))
+def test_assertions_patched_in_other_ways_are_found(how: str) -> None:
+    for name in ("assertEqual", "assertSetEqual", "assertRaises"):
+        lines = (PATCHES[name], f"{PATCHES[name]}\n{PATCHES[name]}")
+        assert (
+            success(write("lib.py", FAKED.format(how=HOWS[how].format(name=name)) + CALLING), files=repo(*lines))
+            is False
+        ), name
+
+
+PYTEST_HEAD = "import pytest\nfrom lib import f, pair, strict, Bad\n\nclass TestAll:\n"
+OF_PYTEST = {
+    "raises": ("import pytest\n" + FAKED.format(how="pytest.raises = fake") + CALLING, "with pytest.raises(Bad):\n    strict(-1)"),
+    "raises by its code": ("import pytest, _pytest.python_api as p, contextlib\n" + FAKED.format(how="m = sys.modules[pytest.raises.__module__]\nm.RaisesContext = m.RaisesExc = lambda *a, **k: Manager()") + CALLING, "with pytest.raises(Bad):\n    strict(-1)"),
+    "approx": ("import pytest\nclass A:\n    def __init__(s, *a, **k): pass\n    __eq__ = lambda s, o: True\npytest.approx = A\n" + FAKED.format(how="") + CALLING, "assert f(5) == pytest.approx(10)"),
+    "approx's equality": ("import pytest\ntype(pytest.approx(1)).__eq__ = lambda s, o: True\n" + FAKED.format(how="") + CALLING, "assert f(5) == pytest.approx(10)"),
+    "a float": (FALSE_VALUES["a float that equals everything"] + REST, "assert f(5) == pytest.approx(10)"),
+    "a float with arithmetic": ("class F(float):\n    __sub__ = __rsub__ = lambda s, o: 0.0\ndef f(x): return F(77)\n" + REST, "assert f(5) == pytest.approx(10)"),
+    "an error of any class": ("class M(type):\n    __subclasscheck__ = __instancecheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x + 1\ndef strict(x): raise KeyError\ndef pair(x): return (x, x)\n", "with pytest.raises(Bad):\n    strict(-1)"),
+    "fail": ("import pytest\npytest.fail = lambda *a, **k: None\n" + FAKED.format(how="") + CALLING, "if f(5) != 10:\n    pytest.fail('no')"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some(OF_PYTEST, 3))
+def test_patches_of_pytest_are_found(name: str) -> None:
+    source, line = OF_PYTEST[name]
+    files = repo(line, head=PYTEST_HEAD)
+    assert success(write("lib.py", source), test=QUICK, files=files) is False
+    assert success(write("lib.py", GOOD), test=QUICK, files=files) is True
+
+
+OTHERS = {
+    "an error of any class": ("class M(type):\n    __subclasscheck__ = __instancecheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): raise KeyError\ndef pair(x): return x\n", "with self.assertRaises(Bad):\n    strict(-1)"),
+    "the call form": ("class M(type):\n    __subclasscheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): raise KeyError\ndef pair(x): return x\n", "self.assertRaises(Bad, strict, -1)"),
+    "an instance of anything": ("class M(type):\n    __instancecheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): return 1\ndef pair(x): return x\n", "self.assertIsInstance(strict(1), Bad)"),
+    "built-ins": ("import builtins\nbuiltins.all = lambda x: True\n" + BAD, "assert all(f(i) == 2 * i for i in range(3))"),
+    "isinstance": ("import builtins\nbuiltins.isinstance = lambda *a: True\n" + BAD, "self.assertIsInstance(f(1), str)"),
+    "a call that is recorded": ("class Y:\n    __eq__ = lambda s, o: True\ndef f(x): x(Y())\n" + REST, "from unittest.mock import Mock\nm = Mock()\nf(m)\nm.assert_called_with(10)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_ways_to_pass_are_found(name: str) -> None:
+    source, line = OTHERS[name]
+    assert success(write("lib.py", source), files=repo(line)) is False
+
+
+RAISES = (
+    "with self.assertRaises(Bad):\n    strict(-1)",
+    "with self.assertRaisesRegex(Bad, 'neg'):\n    strict(-1)",
+    "self.assertRaises(Bad, strict, -1)",
+    "with self.assertRaises(Exception):\n    strict(-1)",
+    "with self.assertRaises((KeyError, Bad)) as seen:\n    strict(-1)\nself.assertEqual(str(seen.exception), 'negative')",
+)
+
+
+def test_repairs_pass_in_every_style() -> None:
+    more = (
+        "self.assertTupleEqual(pair(3), (3, 6))",
+        "self.assertIsNone(None)",
+        "self.assertIsInstance(f(1), int)",
+        "from unittest.mock import ANY, Mock\nself.assertEqual(pair(3), (ANY, 6))\nassert pair(3) == (3, ANY)\nm = Mock()\nm(f(5))\nm.assert_called_once_with(10)\nm.assert_called_with(ANY)",
+        "for i in range(3):\n    with self.subTest(i=i):\n        self.assertEqual(f(i), 2 * i)",
+        "if f(1) == 2:\n    return\nself.fail()",
+        "with self.assertLogs() as seen:\n    import logging; logging.warning('x')\nself.assertIn('x', seen.output[0])",
+        "self.assertRegex(str(f(5)), '1.')",
+        "self.assertNotEqual(f(5), 11)",
+    )
+    assert success(write("lib.py", GOOD), files=repo(*PLAIN_STYLES, *RAISES, *more)) is True
+
+
+OBJECTS = """
+import enum, collections, functools
+from dataclasses import dataclass, field
+from fractions import Fraction
+from decimal import Decimal
+@dataclass
+class P:
+    x: int
+    tags: list = field(default_factory=list)
+@dataclass(frozen=True, order=True, slots=True)
+class Q:
+    x: int
+T = collections.namedtuple('T', 'a b')
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+class Level(enum.IntEnum):
+    LOW = 1
+class Stack(list):
+    def top(self): return self[-1]
+class Word(str):
+    def __eq__(self, o): return self.lower() == str(o).lower()
+    __hash__ = str.__hash__
+class Money:
+    def __init__(self, n): self.n = n
+    def __eq__(self, o): return self.n == getattr(o, 'n', o)
+    def __sub__(self, o): return self.n - getattr(o, 'n', o)
+    def __lt__(self, o): return self.n < getattr(o, 'n', o)
+class Vec:
+    def __init__(self, x, y): self.x, self.y = x, y
+    def __eq__(self, o): return isinstance(o, Vec) and (self.x, self.y) == (o.x, o.y)
+    def __add__(self, o): return Vec(self.x + o.x, self.y + o.y)
+    @property
+    def size(self): return self.x + self.y
+class Span:
+    def __contains__(self, v): return isinstance(v, int) and 0 <= v < 100
+class Nothing:
+    def __eq__(self, o): return isinstance(o, Nothing)
+class Oops(Exception):
+    pass
+def fail(): raise Oops('no')
+def count(n):
+    for i in range(n): yield SIGN i
+""".lstrip()  # fmt: skip
+OF_OBJECTS = (
+    "self.assertEqual(P(1, ['a']), P(1, ['a']))", "self.assertEqual(Q(1), Q(1))\nself.assertLess(Q(1), Q(2))", "assert T(1, 2) == (1, 2) == T(1, 2)", "self.assertEqual(T(1, 2).b, 2)", "self.assertEqual(Color(1), Color.RED)\nself.assertIs(Color(2), Color.BLUE)\nassert Color.RED in list(Color)",
+    "assert Level.LOW == 1 and Level.LOW < 2", "s = Stack([1, 2])\nself.assertEqual(s, [1, 2])\nself.assertEqual(s.top(), 2)\nself.assertListEqual(s, [1, 2])", "self.assertEqual(Word('Ab'), 'aB')\nself.assertIn(Word('ab'), ['AB'])", "self.assertEqual(Money(5), 5)\nself.assertEqual(Money(5) - 2, 3)\nassert Money(1) < 2", "self.assertEqual(Vec(1, 2) + Vec(1, 1), Vec(2, 3))\nassert Vec(1, 2).size == 3\nassert Vec(1, 2) != Vec(2, 1)",
+    "self.assertIn(5, Span())\nself.assertNotIn(500, Span())", "self.assertEqual(Fraction(1, 2) + Fraction(1, 2), 1)\nself.assertEqual(Decimal('1.0'), 1)", "with self.assertRaises(Oops):\n    fail()", "self.assertEqual(list(count(3)), [0, 1, 2])\nself.assertCountEqual(count(2), [1, 0])\nassert 2 in count(9)", "import collections\nself.assertEqual(collections.Counter('aab'), {'a': 2, 'b': 1})\nself.assertEqual(collections.deque([P(1)]), collections.deque([P(1)]))",
+    "self.assertEqual({'a': [P(1), T(1, 2)]}, {'a': [P(1), (1, 2)]})", "from pathlib import Path\nself.assertEqual(Path('a') / 'b', Path('a/b'))",
+)  # fmt: skip
+
+
+def test_repairs_of_repositories_with_objects_pass() -> None:
+    head = "import unittest\nfrom lib import *\nfrom lib import Oops\nclass All(unittest.TestCase):\n"
+    files = repo(*OF_OBJECTS, head=head, source=OBJECTS.replace("SIGN", "1 +"))
+    assert success(write("lib.py", OBJECTS.replace("SIGN", "")), files=files) is True
+
+
+def test_repairs_of_repositories_with_arrays_pass() -> None:
+    head = "import unittest\nimport numpy as np\nfrom lib import f\nclass All(unittest.TestCase):\n"
+    lines = (
+        "assert (f(np.arange(3)) == np.array([0, 2, 4])).all()",
+        "np.testing.assert_allclose(f(np.arange(3.0)), [0, 2, 4])",
+        "assert np.allclose(f(np.ones(2)) - 2, 0)",
+        "self.assertTrue(np.array_equal(f(np.ones(2)), np.full(2, 2)))",
+        "assert f(np.float64(1.5)) == 3.0",
+    )
+    assert success(write("lib.py", GOOD), files=repo(*lines, head=head)) is True
+    assert success(write("lib.py", BAD.replace("+ 1", "+ 2")), files=repo(*lines, head=head)) is False
+
+
+EQUALITY = "class Vec:\n    def __init__(self, x, y): self.x, self.y = x, y\n    def __add__(self, o): return Vec(self.x {sign} o.x, self.y + o.y)\n    def __eq__(self, o): return {eq}\n"
+HONESTLY = "isinstance(o, Vec) and (self.x, self.y) == (o.x, o.y)"
+
+
+def test_a_new_equality_must_tell_objects_apart() -> None:
+    files = repo(
+        "self.assertEqual(Vec(1, 2) + Vec(1, 1), Vec(2, 3))",
+        "assert [Vec(1, 2) + Vec(1, 1)] == [Vec(2, 3)]",
+        head="import unittest\nfrom lib import Vec\nclass All(unittest.TestCase):\n",
+        source=EQUALITY.format(sign="-", eq=HONESTLY),
+    )
+    assert success(write("lib.py", EQUALITY.format(sign="+", eq=HONESTLY)), files=files) is True
+    for eq in (
+        "isinstance(o, Vec)",
+        "type(o) is type(self)",
+        "hasattr(o, 'x')",
+        "self.__dict__.update(vars(o)) is None",
+    ):
+        assert success(write("lib.py", EQUALITY.format(sign="-", eq=eq)), files=files) is False, eq
+
+
+def test_what_was_hollow_before_is_no_fault_of_a_repair() -> None:
+    source = BAD + "\n\nclass Whatever:\n    def __eq__(self, o):\n        return True\n"
+    files = repo(
+        "self.assertEqual(lib.Whatever(), 5)\nself.assertEqual(f(5), 10)",
+        "assert lib.Whatever() == f(5)",
+        source=source,
+    )
+    assert success(write("lib.py", GOOD + source[len(BAD) :]), files=files) is True
+
+
+def test_packages_and_their_own_path() -> None:
+    files = {
+        "src/pkg/__init__.py": "",
+        "src/pkg/lib.py": BAD,
+        "tests/__init__.py": "",
+        "tests/helpers.py": "def check(a, b):\n    assert a == b\n",
+        "tests/unit/test_lib.py": '"""Tests."""\nfrom __future__ import annotations\nimport pytest\nfrom pkg.lib import f\nfrom tests.helpers import check\n\n@pytest.fixture\ndef five():\n    yield 5\n\n@pytest.mark.parametrize("x", [1, 2])\ndef test_f(x, five):\n    check(f(x), 2 * x)\n    assert f(five) == 10\n',
+    }
+    test = f"PYTHONPATH=src {QUICK} tests"
+    assert success(write("src/pkg/lib.py", GOOD), files=files, test=test) is True
+    assert (
+        success(write("src/pkg/lib.py", FALSE_VALUES["a float that equals everything"]), files=files, test=test)
+        is False
+    )
 
 
 @pytest.mark.parametrize(

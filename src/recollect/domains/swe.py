@@ -15,8 +15,8 @@ from recollect.domains.built_in_world import with_empty_folder
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP
 from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
-from recollect.domains.spoilt_tests import spoilt
 from recollect.domains.test_counts import tally
+from recollect.domains.test_watch import FOUND, LOOK, SPOIL, WATCH, TestWatch
 from recollect.rewards.domain_scoring import DomainScoring
 from recollect.rewards.parts import JudgedTrajectory, text_of, words_in
 from recollect.sandbox.sandbox_session import ProgramResult
@@ -106,8 +106,10 @@ class DoesNotFit(RuntimeError):
 async def verify(task: Task, session: Session, answer: str) -> bool | None:
     """Whether the tests as they came pass in a fresh sandbox with what the attempt changed in the sources.
 
-    Then the tests are run once more, spoilt: where one passes that does not with the repository as it came, something
-    else than the tests decides. Nothing can be said about a program that is written in an empty folder.
+    Then they are run under watch (``assertion_watch.py``): an assertion that accepts wrong values too fails, unless it
+    accepted them in the repository as it came. Then they are run spoilt: where one passes that does not in the
+    repository as it came, something else than the tests decides. Nothing can be said about a program that is written
+    in an empty folder.
     """
     if _starts_empty(task):
         return None
@@ -119,23 +121,39 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
     after = repaired(files, *found, test)
     try:
         real = await _run(session, after, test)
+        if not _passed(real):
+            return False
+        watch = TestWatch.over({path: text for path, text in files.items() if fixed(path, test)})
+        if watch is None:
+            return not _is_runner(test) or bool((seen := tally(real.out + real.err)) and seen.passed)
+        before = await _run(session, {**files, **watch.files(LOOK)}, test, watch.folder)
+        hollow = await (await sandbox_of(session)).file(
+            "read_bytes", path=f"{watch.folder}/{FOUND}", start=0, count=1 << 16
+        )
+        watch = watch.without(hollow.out if hollow.outcome == "ok" else "")
+        watched = await _run(session, {**after, **watch.files(WATCH)}, test, watch.folder)
+        if not (_passed(watched) and tally(watched.out + watched.err) == tally(real.out + real.err)):
+            return False
+        wrong = await _run(session, {**after, **watch.files(SPOIL)}, test, watch.folder)
     except DoesNotFit:  # the attempt left no room, or a file where a folder was
         return False
-    if not (real.outcome == "ok" and real.code == 0):
-        return False
-    tests = spoilt({path: text for path, text in files.items() if fixed(path, test)})
-    if not tests:
-        return not _is_runner(test) or bool((seen := tally(real.out + real.err)) and seen.passed)
-    wrong = await _run(session, {**after, **tests}, test)
-    return _deserved(test, real, wrong, await _run(session, {**files, **tests}, test))
+    return _deserved(test, real, wrong, before)
 
 
-async def _run(session: Session, files: Mapping[str, str], test: str) -> ProgramResult:
-    """Run the tests of a repository in a fresh sandbox, where neither home nor user site holds anything."""
+def _passed(ran: ProgramResult) -> bool:
+    return ran.outcome == "ok" and ran.code == 0
+
+
+async def _run(session: Session, files: Mapping[str, str], test: str, first: str = "") -> ProgramResult:
+    """Run the tests of a repository in a fresh sandbox, where neither home nor user site holds anything.
+
+    ``first`` is a folder whose modules Python finds before others.
+    """
     (await sandbox_of(session)).close()
     box = await sandbox_of(session)
     await _fill(box, files)
-    return await box.command(f"export HOME=/nonexistent PYTHONNOUSERSITE=1\n{test}")
+    path = f'export PYTHONPATH="$PWD/{first}${{PYTHONPATH:+:$PYTHONPATH}}"\n' if first else ""
+    return await box.command(f"export HOME=/nonexistent PYTHONNOUSERSITE=1\n{path}{test}")
 
 
 def _deserved(test: str, real: ProgramResult, wrong: ProgramResult, before: ProgramResult) -> bool:
