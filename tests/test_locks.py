@@ -149,3 +149,14 @@ def test_a_place_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
     with pytest.raises(BadInput, match="it cannot be locked"):
         lock_folder(tmp_path, "it")
+
+
+@pytest.mark.parametrize("key", ["unified_dir", "sft_data_dir", "rewards_file", "evaluation_dir"])
+def test_pipelines_that_share_a_folder_do_not_run_at_once(key: str, tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    plan = {"agents": {"math": {"questions": "q.jsonl"}}, "out": "mine", key: "data/shared"}
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    with held(tmp_path / "data" / ".shared.lock") as number:
+        done = run("pipeline", "plan.yaml", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert f"{key}=data/shared is in use by process {number}" in done.stderr

@@ -381,6 +381,37 @@ def test_weights_with_a_damaged_header(header: bytes, tmp_path: Path) -> None:
     assert "model.safetensors" in problem(tmp_path)
 
 
+def copied(model: Path, out: Path) -> Path:
+    out.mkdir()
+    for file in model.iterdir():
+        (out / file.name).write_bytes(file.read_bytes())
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "int8", "int64", "bool", "uint8"])
+def test_weights_of_a_type_that_no_weight_has(dtype: str, tmp_path: Path, small_model: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder, name = copied(small_model, tmp_path / "model"), "model.layers.0.mlp.up_proj.weight"
+    weights = load_file(folder / "model.safetensors")
+    weights = {n: w.to(getattr(torch, dtype)) if n == name else w.clone() for n, w in weights.items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert name in told("export", "model", "--out", "out", cwd=tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", "initializer_range", "rope_parameters"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_a_configuration_with_numbers_that_are_none(key: str, value: str, tmp_path: Path, small_model: Path) -> None:
+    folder = copied(small_model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    number = float(value.replace("Infinity", "inf"))
+    config[key] = {"rope_theta": number} if key == "rope_parameters" else number
+    (folder / "config.json").write_text(json.dumps(config))
+    assert f"config.json: {key}" in told("export", "model", "--out", "out", cwd=tmp_path)
+
+
 @pytest.mark.parametrize("name", ["num_hidden_layers", "vocab_size", "intermediate_size", "num_key_value_heads"])
 def test_a_configuration_beyond_its_weights(name: str, tmp_path: Path, small_model: Path) -> None:
     shutil.copytree(small_model, tmp_path / "m")
