@@ -323,7 +323,9 @@ def test_patches_of_pytest_are_found(name: str) -> None:
     assert success(write("lib.py", GOOD), test=QUICK, files=files) is True
 
 
+FLOAT = FALSE_VALUES["a float that equals everything"] + REST
 OTHERS = {
+    **{line: (FLOAT, line) for line in ("assert list({10: 1}.items()) == [(f(5), 1)]", "self.assertEqual((1, 1, f(5)), (1, 1, 10))", "assert [10].index(f(5)) == 0", "assert [10].count(f(5)) == 1", "assert operator.eq(f(5), 10)", "assert max(f(5), 10) == 10 and min(f(5), 10) == 10")},
     "an error of any class": ("class M(type):\n    __subclasscheck__ = __instancecheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): raise KeyError\ndef pair(x): return x\n", "with self.assertRaises(Bad):\n    strict(-1)"),
     "the call form": ("class M(type):\n    __subclasscheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): raise KeyError\ndef pair(x): return x\n", "self.assertRaises(Bad, strict, -1)"),
     "an instance of anything": ("class M(type):\n    __instancecheck__ = lambda *a: True\nclass Bad(ValueError, metaclass=M): pass\ndef f(x): return x\ndef strict(x): return 1\ndef pair(x): return x\n", "self.assertIsInstance(strict(1), Bad)"),
@@ -361,6 +363,99 @@ def test_repairs_pass_in_every_style() -> None:
         "self.assertNotEqual(f(5), 11)",
     )
     assert success(write("lib.py", GOOD), files=repo(*PLAIN_STYLES, *RAISES, *more)) is True
+
+
+USUAL = """import unittest, asyncio, io
+from unittest import mock
+from lib import f, pair, strict, Bad
+import lib
+class Base(unittest.TestCase):
+    limit = 3 if 2 > 1 else 4
+    def setUp(self):
+        assert f is not None
+        self.x = 5
+        self.assertTrue(self.x == 5)
+    def assertDouble(self, x, y):
+        self.assertEqual(y, 2 * x, msg=f"{x}")
+class T(Base):
+    @classmethod
+    def setUpClass(cls): cls.y = 1
+    def test_a(self): self.assertDouble(5, f(5))
+    @mock.patch("lib.f", return_value=3)
+    def test_b(self, m):
+        self.assertEqual(lib.f(1), 3)
+        m.assert_called_once_with(1)
+        m.assert_has_calls([mock.call(1)])
+    @mock.patch("builtins.print")
+    def test_c(self, p):
+        print("x"); p.assert_called_with("x")
+        self.assertEqual(f(1), 2)
+    @unittest.skip("no")
+    def test_d(self): self.fail()
+    @unittest.expectedFailure
+    def test_e(self): self.assertEqual(1, 2)
+    def test_f(self):
+        with mock.patch("sys.stdout", new=io.StringIO()) as out:
+            print(f(5), end="")
+        self.assertEqual(out.getvalue(), "10")
+        self.assertMultiLineEqual("a\\n" * 3000 + str(f(1)), "a\\n" * 3000 + "2")
+        self.assertEqual(list(range(20000)), list(range(f(10000))))
+        i = 0
+        while i < 50000: i += 1
+        with self.assertRaises(AssertionError):
+            self.assertEqual(f(5), 11)
+        with self.assertRaises(AssertionError):
+            assert f(5) == 11
+        with self.assertWarns(DeprecationWarning):
+            import warnings; warnings.warn("x", DeprecationWarning)
+        m = mock.MagicMock(); m.f.return_value = f(2)
+        assert m.f() == 4 and m == m
+        self.assertEqual(m.x, m.x)
+        self.assertIsInstance(m, mock.Mock)
+class A(unittest.IsolatedAsyncioTestCase):
+    async def test_a(self):
+        await asyncio.sleep(0)
+        self.assertEqual(await asyncio.to_thread(f, 5), 10)
+        assert 1 < await asyncio.to_thread(f, 5) < 20
+"""
+USUAL_PYTEST = '''"""Doc."""
+from __future__ import annotations
+import pytest, dataclasses
+from lib import f, pair, strict, Bad
+@dataclasses.dataclass
+class Case:
+    x: int
+    y: int
+@pytest.fixture(params=[1, 2])
+def case(request): return Case(request.param, 2 * request.param)
+def test_case(case): assert f(case.x) == case.y
+@pytest.mark.parametrize(("a", "b"), [(1, 2), (2, 4)])
+def test_p(a, b, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("A", "1")
+    print(f(a)); assert capsys.readouterr().out == f"{b}\\n"
+    (tmp_path / "x").write_text(str(f(a))); assert (tmp_path / "x").read_text() == str(b)
+def test_r():
+    with pytest.raises(Bad, match="neg") as info: strict(-1)
+    assert "neg" in str(info.value) and info.type is Bad
+    with pytest.raises(ValueError): strict(-1)
+    pytest.raises(Bad, strict, -1)
+    with pytest.warns(UserWarning):
+        import warnings; warnings.warn("x")
+def test_a():
+    assert f(0.1) == pytest.approx(0.2) and [f(.1), f(.2)] == pytest.approx([.2, .4])
+    assert {"a": f(.1)} == pytest.approx({"a": .2}, rel=1e-3)
+    assert f(100.0) == pytest.approx(205, abs=10)
+class TestX:
+    def test_m(self): assert Case(1, f(1)) == Case(1, 2)
+@pytest.mark.xfail
+def test_xf(): assert f(1) == 3
+def test_skip(): pytest.skip("no")
+'''
+
+
+@pytest.mark.parametrize(("tests", "command"), [(USUAL, UNITTEST), (USUAL_PYTEST, QUICK)], ids=["unittest", "pytest"])
+def test_repairs_pass_with_what_tests_usually_do(tests: str, command: str) -> None:
+    assert success(write("lib.py", GOOD), files={"lib.py": BAD, "test_lib.py": tests}, test=command) is True
 
 
 OBJECTS = """

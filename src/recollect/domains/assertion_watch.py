@@ -13,11 +13,13 @@ import os
 import random
 import sys
 import unittest
+from collections import deque
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
-from recollect.domains.failing_assertions import failing
-from recollect.domains.wrong_operands import changed, is_builtin, wrong
+from recollect.domains.failing_assertions import EQUALITIES, failing
+from recollect.domains.wrong_operands import aligned, changed, is_builtin, wrong
 from recollect.rewards.decoys import meaningless
 
 WATCH, SPOIL, LOOK = "watch", "spoil", "look"
@@ -146,7 +148,7 @@ def compare(place: str, sign: str, left: Any, right: Any) -> Any:
     """A comparison, tried with decoys where an operand has a say in it."""
     any_is_meant = place.endswith("?")
     known = is_builtin(left, any_is_meant), is_builtin(right, any_is_meant)
-    if all(known) or sign in ("is", "is not") or place in EXEMPT:
+    if all(known) or left is right or sign in ("is", "is not") or place in EXEMPT:
         return SIGNS[sign](left, right)
     if sign in NEGATED:
         return _negated(place, sign, left, right)
@@ -155,6 +157,8 @@ def compare(place: str, sign: str, left: Any, right: Any) -> Any:
         return _tried(place, sign, left, right, tries, most=0)
     if sign == "in":
         return _contained(place, left, right, known)
+    for inner in aligned(left, right, any_is_meant):
+        compare(place, sign, *inner)
     pairs = [(left, d) for d in wrong(right, RNG)] if not known[0] else [(d, right) for d in wrong(left, RNG)]
     return _tried(place, sign, left, right, [(sign, a, b) for a, b in pairs])
 
@@ -238,10 +242,8 @@ def call(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> A
     if own or place in EXEMPT:  # what it compares is watched itself
         return function(*args, **named)
     args = tuple(list(v) if name in LISTED and hasattr(type(v), "__next__") else v for v in args)
-    watched = WATCHED.get(name)
-    if watched is not None and len(args) >= watched[0]:
-        for sign in watched[1:]:
-            compare(place, sign, args[0], args[1])
+    if name in WATCHED and len(args) >= 2:
+        compare(place, WATCHED[name], args[0], args[1])
     for value in args[:1]:
         doubt(value)
     calls = failing(place, name, args, named, function, RNG)
@@ -258,6 +260,20 @@ def call(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> A
     if meaningless(accepted, len(calls)):
         report(place)
     return result
+
+
+def lookup(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> Any:
+    """A call that compares inside, as ``index`` and ``max`` do; its comparisons are tried first."""
+    owner: Any = getattr(function, "__self__", None)
+    if name in ("index", "count") and type(owner) in (list, tuple, deque) and args:
+        pairs = [("==", args[0], item) for item in tuple(owner)[:50]]
+    elif name in ("max", "min") and len(args) > 1:
+        pairs = [("<", a, b) for a, b in pairwise(args)]
+    else:
+        pairs = [("==", args[0], args[1])] if name == "eq" and len(args) == 2 else []
+    for pair in pairs:
+        compare(place, *pair)
+    return function(*args, **named)
 
 
 def _spoilt(function: Any, wrongly: Any) -> None:
@@ -284,12 +300,13 @@ def passes(function: Any, wrongly: Any) -> bool:
     return True
 
 
-WATCHED: dict[str, Any] = {
-    "assertGreater": (2, ">"),
-    "assertGreaterEqual": (2, ">="),
-    "assertLess": (2, "<"),
-    "assertLessEqual": (2, "<="),
-    "assertIn": (2, "in"),
-    "assertNotEqual": (2, "!="),
-}
 LISTED = ("assertCountEqual", "assertSequenceEqual", "assertItemsEqual")
+WATCHED: dict[str, str] = {
+    "assertGreater": ">",
+    "assertGreaterEqual": ">=",
+    "assertLess": "<",
+    "assertLessEqual": "<=",
+    "assertIn": "in",
+    "assertNotEqual": "!=",
+    **dict.fromkeys(EQUALITIES - set(LISTED), "=="),
+}

@@ -19,6 +19,7 @@ OPERATORS = {
 }
 ARITHMETIC = {ast.Sub: "-", ast.Div: "/", ast.BitXor: "^"}  # those by which a test compares
 RAISING = ("raises", "warns", "deprecated_call")
+LOOKUPS = ("index", "count", "max", "min", "eq")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 ANYTHING = "?"  # ends the place of what names mock.ANY
 
@@ -95,6 +96,8 @@ class Handed(ast.NodeTransformer):
         place = self._place(node)
         self.generic_visit(node)
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in LOOKUPS:
+            return self._call("lookup", [place, ast.Constant(name), node.func, *node.args], node.keywords)
         if not (name.startswith("assert") or name in RAISING):
             return node
         return self._call("call", [place, ast.Constant(name), node.func, *node.args], node.keywords)

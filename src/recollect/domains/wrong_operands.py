@@ -57,8 +57,18 @@ def wrong(value: Any, rng: random.Random) -> list[Any]:
         return [made for _ in range(8) if (made := _far_approx(value, rng)) is not None]
     if is_builtin(value):
         return decoys(value, rng)
-    made = [changed(value, rng) for _ in range(8)]
+    stands_in = str(type(value).__module__).startswith("unittest.mock")  # equal to itself alone
+    made = [changed(value, rng) for _ in range(0 if stands_in else 8)]
     return [*(v for v in made if v is not value), *(unrelated(rng) for _ in range(4))]
+
+
+def aligned(left: Any, right: Any, any_is_meant: bool) -> list[tuple[Any, Any]]:
+    """What stands at the same places of two containers, as far as not both are built in."""
+    if type(left) is not type(right) or type(left) not in (list, tuple, dict) or len(left) != len(right):
+        return []
+    keys = [k for k in left if k in right] if type(left) is dict else range(len(left))
+    pairs = [(left[k], right[k]) for k in keys]
+    return [pair for pair in pairs if not all(is_builtin(value, any_is_meant) for value in pair)][:50]
 
 
 def changed(value: Any, rng: random.Random, depth: int = 0) -> Any:
