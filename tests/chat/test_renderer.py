@@ -226,3 +226,19 @@ def test_what_was_said_keeps_special_tokens_but_not_the_end(tokenizer: Any) -> N
 
 def test_half_characters_in_a_message_are_replaced(renderer: Renderer) -> None:
     assert "?" in renderer.decode(renderer.prompt([Message("user", "broken \ud800 text")]))
+
+
+@pytest.mark.parametrize("token", ["<|endoftext|>", "<|end_of_text|>"])
+def test_the_end_of_a_text_ends_a_turn_too(tokenizer: Any, token: str) -> None:
+    """A small model that writes it after its answer would ramble on to its limit otherwise."""
+    made = chatml(tokenizer)
+    assert len(Renderer(made).stop_ids) == 1
+    made.add_special_tokens({"additional_special_tokens": [token]}, replace_extra_special_tokens=False)
+    renderer = Renderer(made)
+    end, text = (made.convert_tokens_to_ids(t) for t in ("<|im_end|>", token))
+    assert renderer.end_id == end
+    assert set(renderer.stop_ids) == {end, text}
+    prompt, said = renderer.prompt([USER]), renderer.encode("472")
+    assert renderer.said([*said, text]) == "472"
+    grown = renderer.extend(prompt, [*said, text], [TOOL])
+    assert grown[len(prompt) + len(said) :][:2] == [text, end]  # and the turn is closed as the template does

@@ -79,6 +79,20 @@ def test_a_sampler_that_is_not_is_told(
     assert capsys.readouterr().err.count("differ by") == 1
 
 
+def test_turns_that_are_mostly_cut_are_said_once(
+    tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A random model hardly ever ends a turn."""
+    args = command(tmp_path / "run", small_model, "trainer.total_training_steps=3")
+    TrainRun(compose(args[1], args[2:]), Console()).fit()
+    cut = [r["rollout/cut"] for r in rows(tmp_path / "run") if "rollout/cut" in r]
+    said = capsys.readouterr().out
+    assert max(cut) > 0.5
+    assert len(cut) > 1
+    assert said.count("were cut at their limit (rollout/cut)") == 1
+    assert "recurrent.memory.config.max_memorization_length" in said
+
+
 def test_validation_does_not_depend_on_its_batches(tmp_path: Path, small_model: Path) -> None:
     sampled = ["actor_rollout_ref.rollout.val_kwargs.n=2", "actor_rollout_ref.rollout.val_kwargs.do_sample=true"]
     only = ["trainer.val_only=true", *sampled]

@@ -28,6 +28,12 @@ _PROBE: Schema = {
 }
 
 
+ENDS_OF_TEXT = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+)  # they end a turn, whatever its template closes it with
+
+
 class Renderer:
     """Renders messages for one tokenizer."""
 
@@ -50,7 +56,8 @@ class Renderer:
         self._special = re.compile("|".join(map(re.escape, special))) if special else None
         self.end_id, self._closing = self._end_of_turn()
         eos, others = tokenizer.eos_token_id, [i for t, i in self._special_ids.items() if t == "<|eom_id|>"]
-        self.stop_ids = tuple(dict.fromkeys([self.end_id, *others, *([] if eos is None else [int(eos)])]))
+        texts = [i for t, i in self._special_ids.items() if t in ENDS_OF_TEXT]  # models that ramble write them too
+        self.stop_ids = tuple(dict.fromkeys([self.end_id, *others, *texts, *([] if eos is None else [int(eos)])]))
         self._closers = {self.end_id, *others}  # tokens that close a turn as the template does
 
     # ---- what the template can do ----

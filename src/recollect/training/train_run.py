@@ -39,6 +39,7 @@ from recollect.training.sft.sources import check_source
 from recollect.types import BadInput
 
 OnStep = Callable[[dict[str, Any]], bool | None]
+MOSTLY_CUT = 0.5  # share of turns that end at their limit from which a run says so
 DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
 
 
@@ -64,6 +65,7 @@ class TrainRun:
             console.say(line)
         trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
+        self.said_cut = False
         self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None
         offline = self.offline
         stream = TaskStream(cfg, console.say) if offline is None else OfflineStream(cfg, offline)
@@ -180,6 +182,7 @@ class TrainRun:
                 with shown(self.collector, advance):
                     row = self._step()
                 self._compare(row)
+                self._cut(row)
                 rewards.append(row["reward/mean"])
                 advance(
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  rollout {row['time/rollout']:.1f} s "
@@ -207,6 +210,18 @@ class TrainRun:
                 f"log-probabilities differ by {drift:.2f} on average between sampling and training "
                 "(actor/logprob_drift): try float32 for actor_rollout_ref.rollout.dtype and .actor.dtype"
             )
+
+    def _cut(self, row: Mapping[str, float]) -> None:
+        """Say once when most turns end at their limit: what a model would have said after it earns nothing."""
+        if self.said_cut or row["rollout/cut"] <= MOSTLY_CUT or self.offline is not None:
+            return
+        self.said_cut = True
+        recurrent = self.cfg.agent.agent_type == "recurrent"
+        keys = "recurrent.memory.config.max_memorization_length" if recurrent else "data.max_response_length"
+        self.console.say(
+            f"{row['rollout/cut']:.0%} of the turns of step {row['step']:.0f} were cut at their limit (rollout/cut): "
+            f"raise it ({keys}), or teach the model to end its turns first (sft.steps)"
+        )
 
     def _step(self) -> dict[str, float]:
         """A step of RL; when an endpoint is gone for good, the run is saved as it was before the step."""

@@ -43,6 +43,7 @@ from recollect.tools.mcp import ToolServer
 from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
+from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
@@ -72,6 +73,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     made = tokens(cfg, tasks, renderer)
     needs = memory(cfg, made)
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
+    found["seconds"] = _times(cfg, steps, made)
     _show(cfg, found, needs, console)
     return found
 
@@ -168,6 +170,15 @@ def _summary(
     }
 
 
+def _times(cfg: Config, steps: int, made: TokenEstimate) -> dict[str, float] | None:
+    """Seconds of a step and of all of them, evaluation left out; None where they cannot be told."""
+    took = step_time(cfg, made)
+    if took is None:
+        return None
+    numbers = {"rollout": took.rollout, "update": took.update, "step": took.total, "steps": steps * took.total}
+    return {name: float(f"{value:.3g}") for name, value in numbers.items()}
+
+
 def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console) -> None:
     if console.quiet:
         print(json.dumps(found))
@@ -190,6 +201,10 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
         ("prompts", f"about {per_step['prompt']:,} tokens per step; what samples of a task share is computed once"),
         ("sampled", f"at most {per_step['sampled']:,} tokens per step; the longest turn has {found['longest_turn']:,}"),
     ]
+    if took := found["seconds"]:
+        parts = f"rollout {duration(took['rollout'])}, update {duration(took['update'])}"
+        every = f"{duration(took['steps'])} for {found['steps']:,} steps" if found["steps"] else "no steps"
+        rows.append(("time here", f"about {duration(took['step'])} ({parts}); {every}, without evaluation"))
     console.table("What a step takes", ("", ""), rows)
     console.table("Who plays what", ("role", "bound to"), list(_bindings(cfg)))
     header = ("part", "bound to", "weights", "gradients", "moments", "cache")
@@ -254,6 +269,14 @@ def _memory_here(cfg: Config) -> int:
     if pick_device(cfg.trainer.device) == "cuda":
         return int(torch.cuda.mem_get_info()[1])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    for unit, scale in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * scale:
+            return f"{seconds / scale:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def size(count: int) -> str:
