@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.data.columns import ANSWER, accepted_answers, question_list, texts_of, truth_of
+from recollect.data.columns import ANSWER, ANSWER_NAMES, accepted_answers, question_list, texts_of, truth_of
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Task
 
 DATES = ("date", "date_time", "timestamp", "time")
+TAKEN = (*ANSWER_NAMES, "question", "position", "data_source", "source", "reward_model")  # columns with a meaning here
 TEXTS = ("text", "content", "session", "turns", "messages", "dialogue")
 
 
@@ -22,10 +23,12 @@ class Question:
     answers: tuple[str, ...]
     position: int | None = None  # how many chunks have been read when it is asked; None: all of them
     source: str = "default"
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)  # everything else that its row held
 
     def task(self, whole: Task) -> Task:
         """The question as a task of its own, for rewards of a single answer."""
-        return Task(whole.id, self.text, whole.context, self.answers, self.source, whole.fields, whole.place)
+        fields = {**whole.fields, **self.fields} if self.fields else whole.fields
+        return Task(whole.id, self.text, whole.context, self.answers, self.source, fields, whole.place)
 
 
 def questions_of(task: Task) -> list[Question]:
@@ -40,7 +43,7 @@ def questions_of(task: Task) -> list[Question]:
 def stored_questions(task: Task) -> list[dict[str, Any]]:
     """The questions as plain objects, to be stored; one names its source where that is not the task's."""
     return [
-        {"question": q.text, "answers": list(q.answers), "position": q.position}
+        {**q.fields, "question": q.text, "answers": list(q.answers), "position": q.position}
         | ({"source": q.source} if q.source != task.source else {})
         for q in questions_of(task)
     ]
@@ -51,7 +54,8 @@ def _question(row: Any, source: str, place: str) -> Question:
         raise BadInput(f"{place}: expected an object with `question` and `answer`")
     answers = tuple(accepted_answers(row, ANSWER, place))
     own = str(row.get("data_source") or row.get("source") or source)
-    return Question(str(row["question"]), answers, _position(row.get("position"), place), own)
+    more = {key: value for key, value in row.items() if key not in TAKEN}
+    return Question(str(row["question"]), answers, _position(row.get("position"), place), own, more)
 
 
 def _position(value: Any, place: str) -> int | None:

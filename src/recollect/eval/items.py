@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from recollect.config import Config
 from recollect.config.compose import flatten
 from recollect.data.questions import questions_of
+from recollect.eval.by_category import question_scores
 from recollect.eval.card import file_hash
 from recollect.eval.length import length_of
 from recollect.files.output import writing
@@ -45,6 +46,7 @@ class Item:
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, sub_em: means over the task's questions
     failure: str = ""
     task: str = ""  # `digest` of the task that was attempted
+    questions: list[dict[str, Any]] = field(default_factory=list)  # those that have a category: see by_category.py
 
 
 def item_of(task: Task, trajectory: Trajectory) -> Item:
@@ -53,7 +55,7 @@ def item_of(task: Task, trajectory: Trajectory) -> Item:
     reward = trajectory.reward if trajectory.valid else 0.0
     scores = scores_of(task, trajectory) if trajectory.valid else dict.fromkeys(METRICS, 0.0)
     about = task.id, trajectory.sample, task.source, length_of(task)
-    return Item(*about, trajectory.answer, reward, scores, failure, digest(task))
+    return Item(*about, trajectory.answer, reward, scores, failure, digest(task), question_scores(task, trajectory))
 
 
 def digest(task: Task) -> str:

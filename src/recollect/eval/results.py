@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from recollect.eval.accuracy import Accuracy, of_scores
+from recollect.eval.by_category import by_category, category_table
 from recollect.eval.items import METRICS, Item
 from recollect.eval.length import by_length
 from recollect.eval.many_samples import said
@@ -37,7 +38,9 @@ def tables(tasks: Sequence[Tries], trained: int) -> dict[str, Any]:
         made = summary(part)
         multiple = {"multiple": length // trained} if trained else {}
         rows.append({**multiple, "chunks": length, **made["accuracy"], **{m: made[m] for m in METRICS}})
-    return {"all": summary(tasks), "sources": {s: summary(part) for s, part in sources.items()}, "by_length": rows}
+    made = {"all": summary(tasks), "sources": {s: summary(part) for s, part in sources.items()}, "by_length": rows}
+    categories = by_category([item.questions for task in tasks for item in task])
+    return {**made, "categories": categories} if categories else made
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -49,6 +52,8 @@ def markdown(result: dict[str, Any]) -> str:
             rows = [(name, row) for name, row in made.items() if isinstance(row, dict)]
             out += [f"| {source} | {name} | {_cells(row)} |" for name, row in rows]
         out += ["", f"Failed attempts, counted as 0: {found['all']['failures']}.", ""]
+        if "categories" in found:
+            out += [*category_table(found["categories"]), ""]
         if len(found["by_length"]) > 1:
             out += [f"| {result['length_of']} | success | 95 % interval | tasks | EM | F1 | sub-EM |"]
             out += ["|---|---|---|---|---|---|---|"]

@@ -6,6 +6,7 @@ from recollect.rewards import (  # noqa: F401  each adds its rewards to the regi
     conduct,
     domain_outcome,
     judge,
+    locomo_f1,
     math_answers,
     memagent,
     memory_qa,

@@ -192,6 +192,11 @@ def _say(agent: str, found: dict[str, Any], console: Console, several: bool) -> 
             console.say(
                 f"{source}: {metric} {row['accuracy']:.3f} (95 % {row['low']:.3f}–{row['high']:.3f}, n = {row['n']})"
             )
+    for category, metrics in found.get("categories", {}).items():
+        said = ", ".join(
+            f"{name} {row['accuracy']:.3f} ({row['low']:.3f}–{row['high']:.3f})" for name, row in metrics.items()
+        )
+        console.say(f"category {category}: {said}, n = {metrics['locomo_f1']['n']}")
     if found["all"]["failures"]:
         console.say(f"{found['all']['failures']} attempts failed and count as 0")
 
