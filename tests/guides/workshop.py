@@ -13,6 +13,7 @@ from typing import Any
 import recollect
 from recollect.config.compose import compose, to_yaml
 from recollect.eval.items import Item
+from tests.data.conversations import conversation
 
 SMALL: dict[str, Any] = {
     "trainer.total_training_steps": 1,
@@ -47,6 +48,7 @@ def build(folder: Path) -> Path:
     (folder / "hotpot_dev_distractor_v1.json").write_text(json.dumps([hotpot(n) for n in range(8)]))
     (folder / "train-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20)]}))
     (folder / "dev-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20, 50)]}))
+    (folder / "locomo10.json").write_text(json.dumps([conversation(f"conv-{26 + n}", 150) for n in range(3)]))
     configurations(folder)
     functions(folder)
     trajectories(folder)

@@ -32,6 +32,7 @@ AGENT_NAMES = {  # names of other systems
     "single_turn_agent": "chat",
     "tool_agent": "hf",
 }
+BUDGET, BUDGETS = 4096, {"conversation_qa": 20_000}  # of memory.budget, and of agents with another
 DR_GRPO_MODE = "seq-mean-token-sum-norm"
 STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and the fixed one
 
@@ -39,7 +40,7 @@ STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and th
 def resolve(cfg: Config) -> Config:
     """A copy in which aliases agree and what follows from a choice is written down."""
     cfg = deepcopy(cfg)
-    for step in (_samples, _length, _model, _override, _agent, _stage, _loss, _critic, _truncation):
+    for step in (_samples, _length, _model, _override, _agent, _stage, _loss, _critic, _truncation, _budget):
         step(cfg)
     return cfg
 
@@ -168,6 +169,11 @@ def _critic(cfg: Config) -> None:
         critic.ppo_epochs = policy.actor.ppo_epochs
     if critic.shuffle is None:
         critic.shuffle = policy.actor.shuffle
+
+
+def _budget(cfg: Config) -> None:
+    if cfg.memory.budget is None:
+        cfg.memory.budget = BUDGETS.get(cfg.agent.agent_type, BUDGET)
 
 
 def task_seed(cfg: Config) -> int:

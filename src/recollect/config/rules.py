@@ -83,6 +83,15 @@ def _judge(cfg: Config) -> Problems:
         yield "the reward judge needs judge.url, the address of an OpenAI-compatible endpoint"
 
 
+def _conversation(cfg: Config) -> Problems:
+    if cfg.agent.prompts is None:
+        return
+    if cfg.agent.agent_type != "conversation_qa":
+        yield f"agent.prompts={cfg.agent.prompts} is for agent.agent_type=conversation_qa, not {cfg.agent.agent_type}"
+    elif cfg.conversation.memory == "notes":
+        yield "agent.prompts: conversation.memory=notes has the prompts of tool_memory; take another memory"
+
+
 def _search(cfg: Config) -> Problems:
     if "search" in cfg.agent.tools and not (cfg.search.corpus or cfg.search.endpoint):
         yield "the tool search needs search.corpus=FOLDER or FILE, or search.endpoint=ADDRESS"
@@ -202,7 +211,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     bounds.problems,
     amounts.problems,
     *(_agent, _tool_memory, _data, _made_up, _model, _actor, _algorithm, _critic),
-    *(_evaluation, _trainer, _search, _judge),
+    *(_evaluation, _trainer, _search, _judge, _conversation),
     roles.problems,
 )
 

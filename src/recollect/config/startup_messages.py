@@ -31,6 +31,13 @@ def startup_messages(cfg: Config) -> Iterator[str]:
             f"task, and there is one; nothing is learnt from rewards. Set n to 2 or more, or take {', '.join(others)} "
             f"or {last}"
         )
+    kept, said = cfg.memory.budget or 0, cfg.data.max_response_length
+    written = cfg.agent.agent_type == "conversation_qa" and cfg.conversation.memory == "recurrent"
+    if written and said < kept:
+        yield (
+            f"memory.budget={kept}, and conversation.memory=recurrent writes its memory in one completion: it has at "
+            f"most data.max_response_length={said} tokens"
+        )
     if "google_search" in cfg.agent.tools and not (cfg.search.endpoint or cfg.search.corpus):
         yield (
             "agent.tools has google_search, but neither search.endpoint nor search.corpus is set: "

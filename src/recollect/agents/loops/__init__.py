@@ -4,6 +4,17 @@ Each file adds its loops to the registry; messages name them in this order.
 """
 
 from recollect.agents.loops import recurrent, chat, hf, react, code, search_r1  # isort: skip
-from recollect.agents.loops import domain_agent, tool_memory, baselines  # isort: skip
+from recollect.agents.loops import domain_agent, tool_memory, conversation_qa, baselines  # isort: skip
 
-__all__ = ["baselines", "chat", "code", "domain_agent", "hf", "react", "recurrent", "search_r1", "tool_memory"]
+__all__ = [
+    "baselines",
+    "chat",
+    "code",
+    "conversation_qa",
+    "domain_agent",
+    "hf",
+    "react",
+    "recurrent",
+    "search_r1",
+    "tool_memory",
+]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.agents.first_prompt import shortened
+from recollect.agents.memory.prompt_room import prompt_room
 from recollect.agents.memory.recurrent_prompts import section_prompt
 from recollect.agents.session import Session
 from recollect.agents.side_by_side import ask_all
-from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.documents import pieces
 from recollect.data.questions import Question, given_chunks
@@ -16,7 +16,7 @@ from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
-from recollect.types import Message, Task
+from recollect.types import Task
 
 LONG = 16  # characters of a token at most, on average: what is further inside is not looked at
 
@@ -80,19 +80,4 @@ def _ends(task: Task, most: int) -> str:
 
 def _room(question: Question, session: Session, cfg: Config) -> int:
     """Tokens of text that fit beside the question."""
-    bound = session.binding("qa")
-    limits = [n - session.sampling.max_tokens for n in (_window(bound.policy), cfg.agent.max_context_length) if n]
-    room = min([cfg.data.max_prompt_length, *limits]) - _frame(question.text, bound.renderer, cfg)
-    if room <= 0:
-        raise ValueError("the question alone fills the window; lower data.max_response_length")
-    return room
-
-
-def _window(policy: object) -> int | None:
-    return getattr(policy, "window", None)
-
-
-def _frame(question: str, renderer: Renderer, cfg: Config) -> int:
-    """Tokens of a prompt without its text, with some to spare where tokens meet."""
-    text = section_prompt(cfg.recurrent.memory.config.style, question, "")
-    return len(renderer.prompt([Message("user", text)])) + 2
+    return prompt_room(section_prompt(cfg.recurrent.memory.config.style, question.text, ""), session, cfg)

@@ -8,6 +8,7 @@ from functools import cache
 
 from recollect.agents.first_prompt import shortened
 from recollect.agents.memory import tool_memory_limits
+from recollect.agents.memory.tool_memory_limits import budget_of
 from recollect.agents.memory.tool_prompts import MEMORY_PROMPTS, question_prompt, read_prompt, shown_state
 from recollect.agents.memory.tools_by_phase import MemoryTools, take_counts, toolbox
 from recollect.agents.session import Conversation, Session, SessionTools
@@ -84,7 +85,7 @@ class MemoryReader:
     def __init__(self, task: Task, session: Session, cfg: Config) -> None:
         self.task, self.session, self.cfg, self.limits = task, session, cfg, cfg.memory
         renderer = session.binding("memory").renderer
-        self.memory = Memory(cache(lambda text: len(renderer.encode(text))), cfg.memory.budget)
+        self.memory = Memory(cache(lambda text: len(renderer.encode(text))), budget_of(cfg))
         self.held: Held = set()
         self.chunk = 0
         find = embedder_of(cfg) if "embedding" in self.limits.search else None
@@ -149,7 +150,7 @@ class MemoryReader:
     ) -> tuple[list[Message], list[dict[str, object]] | None]:
         """The first messages, and the schemas that the template or the server shows; the plain wording shows none."""
         given = self.cfg.agent.system_prompt
-        system = MEMORY_PROMPTS[self.limits.style].system.format(budget=self.limits.budget) if given is None else given
+        system = MEMORY_PROMPTS[self.limits.style].system.format(budget=self.memory.budget) if given is None else given
         if not system and self.limits.style == "plain":
             return [Message("user", prompt)], None
         native = shows_tools and "{tools}" not in system

@@ -17,6 +17,12 @@ def section_limit(cfg: Config) -> tuple[str, int]:
     return "memory.chunk_size", cfg.memory.chunk_size
 
 
+def budget_of(cfg: Config) -> int:
+    """Tokens that a memory may hold."""
+    assert cfg.memory.budget is not None, "config/aliases.py writes it down"
+    return cfg.memory.budget
+
+
 def embeds(cfg: Config) -> str:
     """The setting that asks for an embedding model; empty where none does."""
     return f"memory.search=[{','.join(cfg.memory.search)}]" if "embedding" in cfg.memory.search else ""
@@ -43,7 +49,7 @@ def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int,
 def first_prompts(cfg: Config, renderer: Renderer, question: str) -> tuple[int, int]:
     """Tokens of the first prompt of a conversation that reads a full chunk, and of one that answers, at most."""
     limits = cfg.memory
-    state = shown_state("", "", 9999, limits.budget, limits.budget)
+    state = shown_state("", "", 9999, budget_of(cfg), budget_of(cfg))
     system = MEMORY_PROMPTS[limits.style].system or cfg.agent.system_prompt or ""
     shown = limits.core_length + limits.titles_length
     sizes = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from recollect.config.schema.agent import Agent, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
 from recollect.config.schema.algorithm import Algorithm, FilterGroups, KLControl
 from recollect.config.schema.data import Data, Ledger, Needle
-from recollect.config.schema.memory import Rag, ToolMemory
+from recollect.config.schema.memory import ConversationMemory, Rag, ToolMemory
 from recollect.config.schema.policy import (
     Actor,
     ActorRolloutRef,
@@ -35,6 +35,7 @@ __all__ = [
     "Agent",
     "Algorithm",
     "Config",
+    "ConversationMemory",
     "Critic",
     "CriticModel",
     "Data",
@@ -71,6 +72,7 @@ class Config:
     agent: Agent = field(default_factory=Agent)
     recurrent: Recurrent = field(default_factory=Recurrent)
     memory: ToolMemory = field(default_factory=ToolMemory)
+    conversation: ConversationMemory = field(default_factory=ConversationMemory)
     rag: Rag = field(default_factory=Rag)
     data: Data = field(default_factory=Data)
     actor_rollout_ref: ActorRolloutRef = field(default_factory=ActorRolloutRef)

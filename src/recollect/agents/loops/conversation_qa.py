@@ -1,0 +1,160 @@
+"""Memory of months of conversation: sessions are read once, in order, and many questions are answered from it.
+
+No question is seen while reading. What is kept has at most ``memory.budget`` tokens; of it, a prompt shows what is
+found for its question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recollect.agents.first_prompt import cut_text, shortened
+from recollect.agents.loops.tool_memory import tool_memory
+from recollect.agents.memory import conversation_limits
+from recollect.agents.memory.conversation_prompts import prompts_of, read_session_prompt, recall_prompt
+from recollect.agents.memory.conversation_units import Unit, dated_sessions, units
+from recollect.agents.memory.prompt_room import prompt_room
+from recollect.agents.memory.tool_memory_limits import budget_of
+from recollect.agents.session import Session
+from recollect.agents.side_by_side import ask_all
+from recollect.chat import Renderer
+from recollect.config import Config
+from recollect.data.questions import Question, given_chunks
+from recollect.registries import agent
+from recollect.retrieval.embedding_check import embedder_of
+from recollect.retrieval.text_index import TextIndex
+from recollect.runtime.threads import in_thread
+from recollect.types import Task
+
+
+@agent(
+    roles=("memory", "qa"),
+    reads_document=True,
+    many_questions=True,
+    limits_context=True,
+    native_calls=True,
+    limits_calls=True,
+    baseline=True,
+    tokens=conversation_limits.trajectory_tokens,
+    window_problem=conversation_limits.window_problem,
+    embeds=conversation_limits.embeds,
+)
+async def conversation_qa(task: Task, session: Session, cfg: Config) -> str:
+    """Read all sessions without a question, then answer every question from what was kept."""
+    kind = cfg.conversation.memory
+    task = _in_sessions(task, session, cfg)
+    if kind == "notes":
+        texts = dated_sessions(task.context, cfg.conversation.resolve_dates)
+        return await tool_memory(replace(task, context=texts), session, cfg)
+    kept = await _written(task, session, cfg) if kind == "recurrent" else _kept(task, session, cfg)
+    return await ask_all(task, session, lambda question, branch: _answer(question, branch, kept, cfg))
+
+
+@dataclass
+class Kept:
+    """What is remembered: units that are searched, or one text; either as it was after each session."""
+
+    units: list[Unit] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])  # how many units there were after so many sessions
+    texts: list[str] = field(default_factory=list)  # recurrent: the text after so many sessions
+    index: TextIndex | None = None
+
+    def at(self, position: int | None) -> int:
+        """The number of sessions that had been read when a question is asked."""
+        last = max(len(self.ends), len(self.texts)) - 1
+        return last if position is None else min(position, last)
+
+
+def _in_sessions(task: Task, session: Session, cfg: Config) -> Task:
+    """The task with its document in sessions; a running text is cut into sections of memory.chunk_size."""
+    if given_chunks(task.context) is not None:
+        return task
+    limits = cfg.memory
+    return replace(task, context=list(session.sections(task.context or "", limits.chunk_size, limits.split, 0)))
+
+
+def _kept(task: Task, session: Session, cfg: Config) -> Kept:
+    """As many units as the budget takes, in their order; how many it refused is recorded."""
+    kind, renderer = cfg.conversation.memory, session.binding("memory").renderer
+    if kind == "none":
+        return Kept()
+    index = TextIndex(embedder_of(cfg) if conversation_limits.embeds(cfg) else None) if kind != "whole" else None
+    kept, used, refused = Kept(index=index), 0, list[Unit]()
+    for own in units(task, kind, cfg.conversation.resolve_dates):
+        for unit in own:
+            cost = len(renderer.encode(f"{unit.text}\n"))
+            if kind != "whole" and used + cost > budget_of(cfg):
+                refused.append(unit)
+                continue
+            used += cost
+            kept.units.append(unit)
+            if index is not None:
+                index.add(unit.text)
+        kept.ends.append(len(kept.units))
+    _record(session, kind, kept, refused, used, cfg)
+    return kept
+
+
+def _record(session: Session, kind: str, kept: Kept, refused: Sequence[Unit], used: int, cfg: Config) -> None:
+    """Note what is kept, and what the budget refused."""
+    every, budget = len(kept.units) + len(refused), budget_of(cfg)
+    said = f"kept {len(kept.units)} of {every} {'sessions' if kind == 'whole' else kind}, {used} tokens"
+    if refused:
+        first = " ".join(refused[0].names)
+        said += f"; memory.budget={budget} refused {len(refused)}, the first of them {first}"
+    session.note(said)
+    _event(session, said, refused=len(refused), used=used)
+
+
+async def _written(task: Task, session: Session, cfg: Config) -> Kept:
+    """One text that the model writes anew after every session, no longer than the budget and a completion."""
+    renderer, prompts = session.binding("memory").renderer, prompts_of(cfg)
+    most, size = conversation_limits.text_limits(cfg, renderer)
+    memory, texts = "", [""]
+    for text in dated_sessions(task.context, cfg.conversation.resolve_dates):
+        for part in session.parts(text, size, cfg.memory.split):
+            prompt = read_session_prompt(prompts, part.strip(), memory, most)
+            done = await session.generate(prompt, role="memory", max_tokens=most)
+            memory = cut_text(done.text.strip(), renderer, most, "right")
+        texts.append(memory)
+        session.note(memory)
+    return Kept(texts=texts)
+
+
+async def _answer(question: Question, branch: Session, kept: Kept, cfg: Config) -> str:
+    prompts, renderer = prompts_of(cfg), branch.binding("qa").renderer
+    room = prompt_room(recall_prompt(prompts, question.text, ""), branch, cfg)
+    place = kept.at(question.position)
+    if kept.texts:
+        memory = shortened(kept.texts[place], renderer.spans(kept.texts[place]), room, "left")
+    else:
+        shown = await _found(question, kept, place, room, renderer, cfg)
+        text = "\n".join(unit.text for unit in shown)
+        memory = shortened(text, renderer.spans(text), room, "center")
+        if kept.index is not None:
+            _event(branch, question.text, found=[name for unit in shown for name in unit.names])
+    return (await branch.generate(recall_prompt(prompts, question.text, memory), role="qa")).text.strip()
+
+
+async def _found(question: Question, kept: Kept, place: int, room: int, renderer: Renderer, cfg: Config) -> list[Unit]:
+    """The best units for a question that fit the prompt, in their own order; at least one, which is cut then."""
+    limits, first = cfg.conversation, kept.ends[place]
+    if kept.index is None:
+        return kept.units[:first]
+    wanted: dict[str, Any] = {"query": question.text, "most": limits.top_k, "method": limits.method, "first": first}
+    hits = await in_thread(kept.index.search, wanted) if limits.method != "bm25" else kept.index.search(**wanted)
+    chosen, used = list[int](), 0
+    for hit in hits:
+        used += len(renderer.encode(f"{kept.units[hit].text}\n"))
+        if chosen and used > room:
+            break
+        chosen.append(hit)
+    return [kept.units[i] for i in sorted(chosen)]
+
+
+def _event(session: Session, title: str, **more: Any) -> None:
+    """Record something that counts neither for nor against the use of tools."""
+    about: Mapping[str, Any] = {"chunk": 0, "question": session.question, "tool": "memory", "title": title}
+    session.trajectory.events.append({**about, "useful": None, **more})
