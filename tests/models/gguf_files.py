@@ -50,6 +50,7 @@ def write_gguf(
     leave_out: str = "",
     tokenizer: bool = True,
     pre: str = "smollm",
+    eos: int = 2,
     **claims: Any,
 ) -> Path:
     """Write a file whose matrices are of one type; ``claims`` replace numbers of its metadata, such as block_count."""
@@ -76,7 +77,7 @@ def write_gguf(
         out.add_token_types([3] * len(SPECIALS) + [1] * (len(words()) - len(SPECIALS)))
         out.add_token_merges(list(MERGES))
         out.add_bos_token_id(1)
-        out.add_eos_token_id(2)
+        out.add_eos_token_id(eos)
         out.add_chat_template(TEMPLATE)
     for name, values in weights().items():
         if name == leave_out:

@@ -264,6 +264,11 @@ def test_a_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         model_path(str(write_gguf(tmp_path / "m.gguf", tokenizer=False)))
 
 
+def test_an_end_token_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="eos_token_id=70000"):
+        model_path(str(write_gguf(tmp_path / "m.gguf", eos=70_000)))
+
+
 def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="one of 3 parts"):
         read_header(split_file(tmp_path))
