@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl test-kernels test-hostile test-notebook test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-kernels test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -57,6 +57,9 @@ bench: $(STAMP)  ## the benchmarks that need nothing else; see benchmarks/README
 bench-trl: $(STAMP) ## a whole GRPO step against TRL (installs it)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/grpo_step.py
+
+results: $(STAMP) ## a recipe for real data, from the data to its tables; RECIPE=… DATA=… MODEL=… OUT=… (docs/results.md)
+	PYTHON=$(BIN)/python DATA="$(DATA)" MODEL="$(MODEL)" OUT="$(OUT)" SKIP="$(SKIP)" benchmarks/real/run.sh $(RECIPE) $(SETTINGS)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/pytest -m slow

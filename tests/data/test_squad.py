@@ -231,3 +231,29 @@ def test_real_files(name: str, tmp_path: Path) -> None:
     rows = written(str(DATA / name), tmp_path / "t.jsonl", 4)
     assert len(rows) > 100
     assert all(any(answer in row["context"] for answer in row["answers"]) for row in rows)
+
+
+def test_passages_are_every_paragraph_once(tmp_path: Path) -> None:
+    source = squad(tmp_path / "s.json", *PARAGRAPHS, PARAGRAPHS[0], (" ", []))
+    made, _ = write_data("passages", [source, str(tmp_path / "c.jsonl")], DataOptions(), Console(True))
+    rows = [row for _, row in read_rows(tmp_path / "c.jsonl")]
+    assert made == 6
+    assert [(row["title"], row["text"]) for row in rows] == [("T", text) for text, _ in PARAGRAPHS]
+    with pytest.raises(BadInput, match="--paragraphs goes with squad, not with passages"):
+        write_data("passages", [source, str(tmp_path / "d.jsonl")], DataOptions(paragraphs=[2]), Console(True))
+    with pytest.raises(BadInput, match=r"--split goes with squad .* not with passages"):
+        write_data("passages", [source, str(tmp_path / "d.jsonl")], DataOptions(split="test"), Console(True))
+
+
+def test_gsm8k_in_parts_that_share_no_question(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {i % 30} + 1?", "answer": f"{i}\n#### {i % 30 + 1}"} for i in range(40)]
+    source = tmp_path / "g.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seen = []
+    for split in ("train", "tune", "test"):
+        write_data("gsm8k", [str(source), str(tmp_path / f"{split}.jsonl")], DataOptions(split=split), Console(True))
+        seen.append([row for _, row in read_rows(tmp_path / f"{split}.jsonl")])
+    assert sum(map(len, seen)) == 40
+    asked = [{row["question"] for row in part} for part in seen]
+    assert not any(a & b for i, a in enumerate(asked) for b in asked[:i])
+    assert len({row["id"] for part in seen for row in part}) == 40

@@ -12,6 +12,7 @@ import pytest
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.compose import compose
+from recollect.data.task_rows import load_tasks
 from recollect.models.tiny import build_tokenizer
 from recollect.oracles.known import known_of
 from recollect.oracles.reading_oracle import around
@@ -51,6 +52,11 @@ def settings(files: str, *more: str) -> Config:
     return compose(None, [*given, "data.max_response_length=300", *SMALL, *more])
 
 
+def solved(cfg: Config, renderer: Renderer) -> list[Group]:
+    """The oracle's attempts at the training tasks."""
+    return played(cfg, renderer, load_tasks(cfg, cfg.data.train_files))
+
+
 def said(group: Group) -> list[tuple[str, str]]:
     (trajectory,) = group.trajectories
     assert trajectory.failure is None, trajectory.failure
@@ -59,7 +65,7 @@ def said(group: Group) -> list[tuple[str, str]]:
 
 def test_the_reader_keeps_the_sentence_and_answers_from_it(tmp_path: Path, renderer: Renderer) -> None:
     files = write(tmp_path / "t.jsonl", [document(i) for i in range(6)])
-    for i, group in enumerate(played(settings(files), renderer, print)):
+    for i, group in enumerate(solved(settings(files), renderer)):
         sentence = f"the key of room {i} weighs {i} pounds."
         turns = said(group)
         memories = [text for role, text in turns if role == "memory"]
@@ -74,7 +80,7 @@ def test_the_reader_keeps_the_sentence_and_answers_from_it(tmp_path: Path, rende
 def test_prompts_are_those_that_the_agent_shows_a_model(tmp_path: Path, renderer: Renderer) -> None:
     """Every completion ends the turn, and a memory stands in the next prompt as it was said."""
     files = write(tmp_path / "t.jsonl", [document(1)])
-    (group,) = played(settings(files, f"{LIMITS}.style=instruct"), renderer, print)
+    (group,) = solved(settings(files, f"{LIMITS}.style=instruct"), renderer)
     turns = group.trajectories[0].turns
     for before, after in pairwise(turns):
         assert before.completion.ids[-1] == renderer.end_id
@@ -85,7 +91,7 @@ def test_a_long_sentence_is_cut_around_its_answer(tmp_path: Path, renderer: Rend
     long = f"{'very ' * 30}far away the key weighs 7 pounds {'and more ' * 30}."
     row = {"id": "a", "question": "How heavy is the key?", "answers": ["7 pounds"], "context": f"So it is. {long}"}
     files = write(tmp_path / "t.jsonl", [row])
-    (group,) = played(settings(files, f"{LIMITS}.chunk_size=400"), renderer, print)
+    (group,) = solved(settings(files, f"{LIMITS}.chunk_size=400"), renderer)
     memory = said(group)[-2][1]
     assert "7 pounds" in memory
     assert memory in long
@@ -156,7 +162,7 @@ def test_notes_are_taken_and_looked_up(tmp_path: Path, renderer: Renderer) -> No
     more = ["agent.agent_type=tool_memory", "memory.chunk_size=40", "memory.style=instruct", "agent.tool_parser=hermes"]
     files = write(tmp_path / "t.jsonl", [row])
     cfg = settings(files, *more, "agent.reward_name=memory_qa", "memory.scores=[qa_em]")
-    (group,) = played(cfg, renderer, print)
+    (group,) = solved(cfg, renderer)
     turns = said(group)
     assert group.trajectories[0].reward == 1
     notes = [action for action in group.trajectories[0].actions if action.tool == "memory_add"]
@@ -173,7 +179,7 @@ PROBLEM = {"id": "g", "question": "How many clips?", "answer": "72", "solution":
 def test_annotations_become_calls_of_the_calculator(parser: str, tmp_path: Path, renderer: Renderer) -> None:
     more = ["agent.agent_type=hf", "agent.tools=[calculator]", f"agent.tool_parser={parser}"]
     cfg = settings(write(tmp_path / "t.jsonl", [PROBLEM]), *more, "agent.reward_name=math_reward_string_equal")
-    (group,) = played(cfg, renderer, print)
+    (group,) = solved(cfg, renderer)
     (trajectory,) = group.trajectories
     assert [(a.input["expression"], a.output) for a in trajectory.actions] == [("48/2", "24"), ("48+24", "72")]
     turns = said(group)
@@ -186,7 +192,7 @@ def test_annotations_become_calls_of_the_calculator(parser: str, tmp_path: Path,
 
 def test_without_tools_the_solution_is_worked_out(tmp_path: Path, renderer: Renderer) -> None:
     cfg = settings(write(tmp_path / "t.jsonl", [PROBLEM]), "agent.agent_type=chat")
-    (group,) = played(cfg, renderer, print)
+    (group,) = solved(cfg, renderer)
     assert said(group) == [("agent", "She sold 48/2 = 24 clips in May.\nIn all 48+24 = 72 clips.\n\\boxed{72}")]
 
 
@@ -199,7 +205,7 @@ def test_a_search_with_the_question_then_the_answer(tmp_path: Path, renderer: Re
     lost = {"id": "x", "question": "Who wrote it?", "answers": ["nobody here"]}
     files = write(tmp_path / "t.jsonl", [*({**r, "context": None} for r in rows), lost])
     more = ["agent.agent_type=react", "agent.tools=[search]", f"search.corpus={corpus}", f"search.cache_dir={tmp_path}"]
-    found = played(settings(files, *more, "data.max_response_length=300"), renderer, print)
+    found = solved(settings(files, *more, "data.max_response_length=300"), renderer)
     for row, group in zip(rows, found, strict=False):
         first, last = (text for _, text in said(group))
         assert first.endswith(f'Action: search\nAction Input: {{"query": "{row["question"]}"}}')
@@ -215,7 +221,7 @@ def test_a_search_with_the_question_then_the_answer(tmp_path: Path, renderer: Re
 @pytest.mark.parametrize("agent", ["concat", "rag"])
 def test_baselines_answer_what_they_see(agent: str, tmp_path: Path, renderer: Renderer) -> None:
     cfg = settings(write(tmp_path / "t.jsonl", [document(4)]), f"agent.agent_type={agent}")
-    (group,) = played(cfg, renderer, print)
+    (group,) = solved(cfg, renderer)
     assert said(group) == [("qa", "\\boxed{4 pounds}")]
 
 
@@ -250,6 +256,7 @@ def test_the_command_imitates_and_goes_on_with_rl(tmp_path: Path) -> None:
         "sft.data=oracle",
         "sft.steps=2",
         "sft.batch_size=4",
+        "sft.test_freq=1",
     ]
     given += ["data.train_batch_size=2", "actor_rollout_ref.rollout.n=2", "agent.reward_name=qa_f1_reward", *SMALL]
     given += [f"{LIMITS}.style=plain", f"{LIMITS}.max_prompt_length=40", f"{LIMITS}.max_final_response_length=12"]
@@ -257,5 +264,6 @@ def test_the_command_imitates_and_goes_on_with_rl(tmp_path: Path) -> None:
     done = run("train", *given, "trainer.total_training_steps=1", f"trainer.default_local_dir={out}")
     assert done.returncode == 0, done.stderr
     assert "SFT on an oracle" in done.stdout
+    assert "held-out conversations after 2: loss" in done.stdout
     phases = {json.loads(line).get("phase") for line in (out / "metrics.jsonl").read_text().splitlines()}
     assert {"base", "sft"} <= phases

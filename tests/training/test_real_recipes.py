@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+import recollect
 from tests.commands import run
 
 LIMITS = "recurrent.memory.config"
@@ -58,3 +61,53 @@ def test_squad_memory_on_two_cores_takes_the_same_path(tmp_path: Path) -> None:
     files = squad_tasks(tmp_path, 2)
     done = run("train", "squad_memory", "size=cpu", *files, *TINY, *SHORT, "--dry-run")
     assert done.returncode == 0, done.stderr
+
+
+def gsm8k_tasks(folder: Path) -> list[str]:
+    """Settings that name a training and a validation file of problems."""
+    rows = [
+        {"question": f"{n} + {n}?", "answer": f"It is {n}+{n} = <<{n}+{n}={2 * n}>>{2 * n}.\n#### {2 * n}"}
+        for n in range(40)
+    ]
+    (folder / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split in ("train", "tune"):
+        done = run("data", "gsm8k", str(folder / "gsm8k.jsonl"), str(folder / f"g-{split}.jsonl"), "--split", split)
+        assert done.returncode == 0, done.stderr
+    return [f"data.train_files={folder / 'g-train.jsonl'}", f"data.val_files={folder / 'g-tune.jsonl'}"]
+
+
+@pytest.mark.parametrize("tools", ["calculator", "none"])
+def test_gsm8k_tools(tools: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    given = [*gsm8k_tasks(tmp_path), *TINY, f"tools={tools}", "agent.system_prompt=Go.", "sft.test_freq=1"]
+    given += ["agent.max_tokens_per_turn=64", "data.max_response_length=64", "data.max_prompt_length=256"]
+    done = run("train", "gsm8k_tools", *given, f"trainer.default_local_dir={out}")
+    assert done.returncode == 0, done.stderr
+    assert "held-out conversations after 2: loss" in done.stdout
+    assert {"base", "sft"} <= phases(out)
+
+
+@pytest.mark.parametrize("agent", ["react", "search_once"])
+def test_squad_search(agent: str, tmp_path: Path) -> None:
+    out, corpus = tmp_path / "run", str(tmp_path / "corpus.jsonl")
+    files = squad_tasks(tmp_path)
+    assert run("data", "passages", str(tmp_path / "squad.json"), corpus).returncode == 0
+    given = [*files, *TINY, f"search.corpus={corpus}", f"search.cache_dir={tmp_path}", f"agent.agent_type={agent}"]
+    given += ["agent.system_prompt=Go.", "search.top_k=1", f"{LIMITS}.style=plain"]
+    done = run("train", "squad_search", *given, f"trainer.default_local_dir={out}")
+    assert done.returncode == 0, done.stderr
+    assert "28 sequences from 28 rows" in done.stdout
+    assert {"base", "sft"} <= phases(out)
+
+
+def test_squad_stages(tmp_path: Path) -> None:
+    recipe = tmp_path / "stages.yaml"
+    text = (Path(recollect.__file__).parent / "recipes" / "squad_stages.yaml").read_text()
+    recipe.write_text(text.replace("steps: 12}", "steps: 1}").replace("steps: 8}", "steps: 1}"))
+    few = [key for key in TINY if not key.startswith("trainer.total_training_steps")]
+    out = tmp_path / "run"
+    done = run("stages", str(recipe), *squad_tasks(tmp_path, 4), *few, *SHORT, f"trainer.default_local_dir={out}")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert [stage["role"] for stage in report["stages"]] == ["memory", "qa"]
+    assert report["end_to_end"]["steps"] == 2

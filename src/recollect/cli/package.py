@@ -12,7 +12,9 @@ from recollect.cli.app import app, model_app
 
 @app.command()
 def data(
-    name: Annotated[str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, locomo; made up: needle, ledger, …")],
+    name: Annotated[
+        str, typer.Argument(help="gsm8k, hotpotqa, haystack, squad, passages, locomo; made up: needle, ledger, …")
+    ],
     words: Annotated[
         list[str],
         typer.Argument(
@@ -42,13 +44,13 @@ def data(
     split: Annotated[
         str | None,
         typer.Option(
-            help="squad: train, tune or test, which share no paragraph and no question; default: everything. locomo: "
+            help="squad, gsm8k, hotpotqa: train, tune or test, which share no paragraph and no question. locomo: "
             "memory-r1, all (a test), conversations as in conv-26/conv-30 (train/val, the rest is the test) or shares "
             "as in 60/10/30; default: 600 training and 100 validation questions at least."
         ),
     ] = None,
     shares: Annotated[
-        str | None, typer.Option(help="squad, with --split: sizes of train, tune and test; default 70,10,20.")
+        str | None, typer.Option(help="With --split: sizes of train, tune and test; default 70,10,20.")
     ] = None,
     distractors: Annotated[
         list[str] | None,
@@ -69,6 +71,7 @@ def data(
     recollect data haystack hotpot_dev_distractor_v1.json dev.parquet --documents 50 --documents 200
     recollect data squad train-v2.0.json squad.jsonl --paragraphs 4 --paragraphs 16
     recollect data squad train-v2.0.json dev-v2.0.json squad_test.jsonl --paragraphs 8 --split test
+    recollect data passages train-v2.0.json corpus.jsonl
     recollect data ledger train.jsonl --count 5000 data.ledger.sessions=8
     recollect data locomo locomo10.json locomo --num-train 600 --num-val 100
     """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from recollect.data.gsm8k import gsm8k_row
 from recollect.data.hotpotqa import hotpotqa_row
+from recollect.data.splits import SHARES, split_of
 from recollect.files.output import refuse_output, writing
 from recollect.files.rows import expand, read_rows
 from recollect.types import BadInput
@@ -21,8 +22,13 @@ SUFFIXES = (".json", ".jsonl", ".parquet")
 BATCH = 64  # rows of a parquet file that are held at once
 
 
-def convert(name: str, source: str, target: str | Path) -> int:
-    """Write a data set's tasks to a new file, in the format that its suffix names; returns how many there are."""
+def convert(
+    name: str, source: str, target: str | Path, split: str | None = None, shares: Sequence[float] = SHARES
+) -> int:
+    """Write a data set's tasks to a new file, in the format that its suffix names; returns how many there are.
+
+    With a ``split`` only the tasks of that part; parts share no question.
+    """
     if name not in DATASETS:
         raise BadInput(f"no data set {name}; known: {', '.join(DATASETS)}")
     target = new_file(target)
@@ -31,6 +37,12 @@ def convert(name: str, source: str, target: str | Path) -> int:
         rows += [DATASETS[name](row, place, len(rows) + i) for i, (place, row) in enumerate(read_rows(path))]
     if not rows:
         raise BadInput(f"no rows in {source}")
+    if split is not None:
+        asked = [row["question"] for row in rows]
+        parts = split_of(asked, [(question, i) for i, question in enumerate(asked)], shares)
+        rows = [row for row, part in zip(rows, parts, strict=True) if part == split]
+        if not rows:
+            raise BadInput(f"--split {split}: no question of {source} falls in it; change --shares")
     write_rows(rows, target)
     return len(rows)
 

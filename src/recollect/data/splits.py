@@ -22,6 +22,12 @@ def read_shares(text: str) -> tuple[float, ...]:
     return tuple(share / sum(given) for share in given)
 
 
+def check_split(name: str | None) -> None:
+    """Refuse a part that there is not."""
+    if name is not None and name not in SPLITS:
+        raise BadInput(f"--split {name} is unknown; known: {', '.join(SPLITS)}")
+
+
 def same_words(text: str) -> str:
     """A text without case and extra white space: what is equal then counts as the same."""
     return " ".join(text.casefold().split())

@@ -16,7 +16,7 @@ from typing import Any
 from recollect.data.datasets import new_file, write_rows
 from recollect.data.evidence import evidence_of
 from recollect.data.paragraphs import document_text
-from recollect.data.splits import SHARES, SPLITS, same_words, split_of
+from recollect.data.splits import SHARES, same_words, split_of
 from recollect.files.reading import read_json
 from recollect.files.rows import expand
 from recollect.runtime.error_text import listed
@@ -35,6 +35,7 @@ class Squad:
     texts: list[str] = field(default_factory=list)
     rows: list[tuple[dict[str, Any], int]] = field(default_factory=list)  # (a task without its document, paragraph)
     left_out: Counter[str] = field(default_factory=Counter)
+    titles: list[str] = field(default_factory=list)  # of each paragraph, its article's
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,6 @@ class SquadOptions:
 def write_squad(sources: Sequence[str], target: Path, options: SquadOptions, say: Callable[[str], None]) -> int:
     """Write a new file of tasks."""
     target = new_file(target)
-    if options.split is not None and options.split not in SPLITS:
-        raise BadInput(f"--split {options.split} is unknown; known: {', '.join(SPLITS)}")
     whole, named = read_squad(sources), ", ".join(sources)
     for what, count in sorted((+whole.left_out).items()):
         say(f"left out {count:,} {what}")
@@ -68,6 +67,15 @@ def write_squad(sources: Sequence[str], target: Path, options: SquadOptions, say
     return write_rows(tasks(found, others, list(dict.fromkeys(options.sizes)), options.seed), target)
 
 
+def write_passages(sources: Sequence[str], target: Path) -> int:
+    """Write every paragraph once, as a corpus to search in."""
+    target, found = new_file(target), read_squad(sources)
+    if not found.texts:
+        raise BadInput(f"{', '.join(sources)} holds no paragraph")
+    titles = found.titles
+    return write_rows(({"id": str(i), "title": titles[i], "text": text} for i, text in enumerate(found.texts)), target)
+
+
 def part_of(whole: Squad, options: SquadOptions) -> Squad:
     """The questions of one part, and its paragraphs."""
     asked = [(row["question"], own) for row, own in whole.rows]
@@ -75,7 +83,7 @@ def part_of(whole: Squad, options: SquadOptions) -> Squad:
     kept = [i for i, part in enumerate(parts) if part == options.split]
     place = {i: new for new, i in enumerate(kept)}
     rows = [(row, place[own]) for row, own in whole.rows if own in place]
-    return Squad([whole.texts[i] for i in kept], rows, whole.left_out)
+    return Squad([whole.texts[i] for i in kept], rows, whole.left_out, [whole.titles[i] for i in kept])
 
 
 def _distractors(whole: Squad, found: Squad, options: SquadOptions) -> list[str]:
@@ -98,6 +106,7 @@ def read_squad(sources: Sequence[str]) -> Squad:
                 found.left_out[NO_TEXT] += 1
                 continue
             number = index.setdefault(text, len(index))
+            found.titles += [title] if number == len(found.titles) else []
             for i, asked in enumerate(paragraph["qas"], 1):
                 row = _row(asked, text, f"{place}, question {i}", found.left_out)
                 if row is not None and row["id"] in ids:

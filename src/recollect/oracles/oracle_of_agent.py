@@ -28,6 +28,7 @@ ORACLES: dict[str, OracleSpec] = {
     "tool_memory": OracleSpec({"memory": take_note, "qa": look_up}, IDLE),
     "concat": OracleSpec({"qa": answer_from_text}),
     "rag": OracleSpec({"qa": answer_from_text}),
+    "search_once": OracleSpec({"qa": answer_from_text}),
     "chat": OracleSpec({"agent": worked_answer}),
     "hf": OracleSpec({"agent": calculate_step}),
     "react": OracleSpec({"agent": search_step}),

@@ -35,7 +35,7 @@ from recollect.training.rl.step import Progress, Reinforce
 from recollect.training.rl.validate import check_validation, final_evaluation, judge, keep_best, validate
 from recollect.training.setup import TrainedPolicy, build
 from recollect.training.sft import Supervised
-from recollect.training.sft.sources import check_source
+from recollect.training.sft.sources import check_source, held_out_sequences
 from recollect.types import BadInput
 
 OnStep = Callable[[dict[str, Any]], bool | None]
@@ -148,7 +148,8 @@ class TrainRun:
         if cfg.sft.steps > 0:
             learner, renderer = self.policy.learner.with_optimizer(cfg.sft.optim, cfg.sft.steps), self.policy.renderer
             batches = imitation(cfg, self.offline, renderer) if self.offline is not None else None
-            supervised = Supervised(cfg, self.run, self.console, learner, renderer, batches)
+            unseen = held_out_sequences(cfg, renderer, learner.facts.window) if self.offline is None else []
+            supervised = Supervised(cfg, self.run, self.console, learner, renderer, batches, unseen)
             supervised.saves = cfg.trainer.save_freq >= 0
             supervised.fit(supervised.resume(), lambda: self.stop.made)
             if self.stop.made:

@@ -3,7 +3,7 @@
 Each file adds its loops to the registry; messages name them in this order.
 """
 
-from recollect.agents.loops import recurrent, chat, hf, react, code, search_r1  # isort: skip
+from recollect.agents.loops import recurrent, chat, hf, react, code, search_r1, search_once  # isort: skip
 from recollect.agents.loops import domain_agent, tool_memory, conversation_qa, baselines  # isort: skip
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "hf",
     "react",
     "recurrent",
+    "search_once",
     "search_r1",
     "tool_memory",
 ]

@@ -13,9 +13,9 @@ from recollect.config import Config
 from recollect.oracles.oracle_of_agent import ORACLES
 from recollect.oracles.play import oracle_roles
 from recollect.packing.samples import trajectory_samples
-from recollect.sources.task_stream import training_tasks
+from recollect.sources.task_stream import held_out, training_tasks
 from recollect.training.sft.sequences import LoadedSequences, SequenceLimits, take
-from recollect.types import BadInput, Group, Sample, Sampling
+from recollect.types import BadInput, Group, Sample, Sampling, Task
 
 ANSWERS = ("qa", "agent")  # roles whose turns are one kind
 
@@ -55,7 +55,7 @@ def oracle_batches(
     cfg: Config, renderer: Renderer, limits: SequenceLimits, say: Callable[[str], None]
 ) -> BalancedBatches:
     """What the oracle says about all training tasks; attempts that reach no more than sft.min_reward are left out."""
-    groups = played(cfg, renderer, say)
+    groups = played(cfg, renderer, training_tasks(cfg, say))
     loaded, kinds = LoadedSequences(rows=len(groups)), dict[str, list[Sample]]()
     least = cfg.sft.min_reward
     for i, group in enumerate(groups):
@@ -74,15 +74,26 @@ def oracle_batches(
     return BalancedBatches(kinds, cfg.sft.batch_size, cfg.trainer.seed)
 
 
-def played(cfg: Config, renderer: Renderer, say: Callable[[str], None]) -> list[Group]:
-    """The oracle's attempt at every training task."""
+def oracle_conversations(cfg: Config, renderer: Renderer, limits: SequenceLimits) -> list[Sample]:
+    """What the oracle says about held-out tasks that it solves, to measure the loss on."""
+    loaded = LoadedSequences()
+    for i, group in enumerate(played(cfg, renderer, held_out(cfg))):
+        (trajectory,) = group.trajectories
+        if trajectory.valid and trajectory.reward > 0:
+            for sample in trajectory_samples(trajectory, i, 0, supervised=True):
+                take(sample, group.task.place, limits, loaded)
+    return loaded.samples
+
+
+def played(cfg: Config, renderer: Renderer, tasks: Sequence[Task]) -> list[Group]:
+    """The oracle's attempt at every task."""
     roles = {role: Binding(oracle, renderer) for role, oracle in oracle_roles(cfg, renderer).items()}
     collector = Collector(cfg, roles)
     limit = cfg.agent.max_tokens_per_turn or cfg.data.max_response_length
 
     async def play() -> list[Group]:
         try:
-            return await collector.collect(training_tasks(cfg, say), 1, Sampling(max_tokens=limit), "oracle")
+            return await collector.collect(tasks, 1, Sampling(max_tokens=limit), "oracle")
         finally:
             await collector.close()
 

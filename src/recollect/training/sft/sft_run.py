@@ -27,7 +27,7 @@ from recollect.training.interrupt import Interrupted, StopRequest, interruptible
 from recollect.training.learner.learner import Learner
 from recollect.training.setup import build, build_learner
 from recollect.training.sft.sequences import holds_conversations, read_samples, shuffled_part
-from recollect.training.sft.sources import FILES, batches_of, is_stored, limits_of
+from recollect.training.sft.sources import FILES, batches_of, held_out_sequences, is_stored, limits_of
 from recollect.training.sft.tool_data import CONVERSATIONS, tool_file
 from recollect.training.sft.updates import Supervised
 from recollect.types import BadInput, Sample, Task
@@ -110,8 +110,10 @@ def _tasks(cfg: Config) -> list[Task]:
 
 
 def _conversations(cfg: Config, renderer: Renderer, window: int) -> list[Sample]:
-    """Held-out conversations to predict, if the held-out data are conversations."""
-    if not (is_stored(cfg) and cfg.data.val_files and holds_conversations(cfg.data.val_files)):
+    """Held-out conversations to predict, if the held-out data are conversations, or an oracle says them."""
+    if not is_stored(cfg):
+        return held_out_sequences(cfg, renderer, window)
+    if not (cfg.data.val_files and holds_conversations(cfg.data.val_files)):
         return []
     found = read_samples(cfg.data.val_files, renderer, limits_of(cfg, window)).samples
     if not found:

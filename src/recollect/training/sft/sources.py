@@ -11,10 +11,10 @@ from recollect.config import Config
 from recollect.oracles.play import check_oracle
 from recollect.training.sft.batches import StoredBatches
 from recollect.training.sft.expert import ExpertBatches
-from recollect.training.sft.oracle import oracle_batches
+from recollect.training.sft.oracle import oracle_batches, oracle_conversations
 from recollect.training.sft.sequences import LoadedSequences, SequenceLimits, read_samples
 from recollect.training.sft.skill import SkillBatches
-from recollect.types import BadInput
+from recollect.types import BadInput, Sample
 
 PLAYED = ("expert", "sloppy")  # sft.data: scripted agents of made-up tasks
 FILES = "files"  # sft.data: what data.train_files names
@@ -64,6 +64,13 @@ def batches_of(
     say(f"SFT on {loaded.summary()}")
     _refuse_nothing(cfg, loaded)
     return StoredBatches(loaded.samples, cfg.sft.batch_size, cfg.trainer.seed)
+
+
+def held_out_sequences(cfg: Config, renderer: Renderer, window: int) -> list[Sample]:
+    """Sequences to measure the loss on while an oracle is imitated; none unless sft.test_freq asks for it."""
+    if cfg.sft.data != ORACLE or cfg.sft.test_freq <= 0 or not cfg.data.val_files:
+        return []
+    return oracle_conversations(cfg, renderer, limits_of(cfg, window))
 
 
 def paths_of(cfg: Config) -> list[str]:

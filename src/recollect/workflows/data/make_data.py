@@ -9,8 +9,8 @@ from pathlib import Path
 from recollect.config.compose import compose, recipe_names
 from recollect.data.datasets import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
-from recollect.data.splits import SHARES, read_shares
-from recollect.data.squad import SquadOptions, write_squad
+from recollect.data.splits import SHARES, check_split, read_shares
+from recollect.data.squad import SquadOptions, write_passages, write_squad
 from recollect.registries import FAMILIES
 from recollect.runtime.console import Console
 from recollect.sources.write import write_made_up
@@ -18,7 +18,7 @@ from recollect.types import BadInput
 from recollect.workflows.data.closed_book import answered
 from recollect.workflows.data.locomo_files import LocomoOptions, write_locomo
 
-OTHERS = ("haystack", "squad", "locomo")  # data sets with options of their own
+OTHERS = ("haystack", "squad", "passages", "locomo")  # data sets with options of their own
 DOCUMENTS = (200,)  # paragraphs of a haystack's documents, unless others are asked for
 
 
@@ -58,14 +58,16 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
         raise BadInput(f"no data set {name}; known: {', '.join([*DATASETS, *OTHERS, *FAMILIES])}")
     if settings:
         raise BadInput(f"{settings[0]}: settings are for made-up tasks; {name} has none")
-    if name == "squad":
+    if name in ("squad", "passages"):
         *sources, target = paths if len(paths) > 1 else _paths(name, paths, "SRC... DST")
+        if name == "passages":
+            return write_passages(sources, Path(target)), target
         return write_squad(sources, Path(target), _squad_options(options), console.say), target
     source, target = _paths(name, paths, "SRC OUTDIR" if name == "locomo" else "SRC DST")
     if name == "locomo":
         return write_locomo(source, Path(target), _locomo_options(options), console.say), target
     if name != "haystack":
-        return convert(name, source, target), target
+        return convert(name, source, target, options.split, _shares(options)), target
     found = read_source(source)
     if options.closed_book:
         known = answered(found.rows, options.closed_book, console)
@@ -77,17 +79,20 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
 
 
 OWN = {  # options of single data sets
-    **dict.fromkeys(("paragraphs", "distractors", "shares"), ("squad",)),
+    **dict.fromkeys(("paragraphs", "distractors"), ("squad",)),
     **dict.fromkeys(("num_train", "num_val", "num_test", "questions"), ("locomo",)),
-    "split": ("squad", "locomo"),
+    "split": ("squad", *DATASETS, "locomo"),
+    "shares": ("squad", *DATASETS),
 }
 
 
 def _refuse_options(name: str, options: DataOptions) -> None:
-    """Refuse options of one data set with others, and shares of no split."""
+    """Refuse options of one data set with others, an unknown split, and shares of no split."""
     for key, owners in OWN.items():
         if name not in owners and getattr(options, key) not in (None, (), []):
             raise BadInput(f"--{key.replace('_', '-')} goes with {' and '.join(owners)}, not with {name}")
+    if name != "locomo":
+        check_split(options.split)
     if options.shares and not options.split:
         raise BadInput("--shares says how large train, tune and test are; name one of them with --split")
 
@@ -97,10 +102,13 @@ def _locomo_options(options: DataOptions) -> LocomoOptions:
     return LocomoOptions(options.split, *numbers, options.questions, options.seed or 0)
 
 
+def _shares(options: DataOptions) -> Sequence[float]:
+    return SHARES if options.shares is None else read_shares(options.shares)
+
+
 def _squad_options(options: DataOptions) -> SquadOptions:
-    shares = SHARES if options.shares is None else read_shares(options.shares)
-    seed = options.seed or 0
-    return SquadOptions(options.paragraphs, seed, options.split, shares, distractors=options.distractors)
+    seed, others = options.seed or 0, options.distractors
+    return SquadOptions(options.paragraphs, seed, options.split, _shares(options), others)
 
 
 def _paths(name: str, given: Sequence[str], wanted: str) -> Sequence[str]:
