@@ -135,10 +135,9 @@ squad_stages() {
   say stages
   recollect stages squad_stages actor_rollout_ref.model.path="$MODEL" data.train_files="$OUT/stages_train.jsonl" \
     data.val_files="$OUT/stages_tune.jsonl" trainer.default_local_dir="$root" "$@"
-  local played=(squad_stages "$test" "$@")
   measure stages_start "$root/base" "$test"
-  measure stages_1 "${played[@]}" --role memory="$root/1-memory" --role qa="$root/base"
-  measure stages_2 "${played[@]}" --role memory="$root/1-memory" --role qa="$root/2-qa"
+  measure stages_1 "$test" --role memory="$root/1-memory" --role qa="$root/base"
+  measure stages_2 "$test" --role memory="$root/1-memory" --role qa="$root/2-qa"
   measure stages_end_to_end "$root/end_to_end" "$test"
   compare "$OUT/stages_start" "$OUT/stages_1" --metric f1
   compare "$OUT/stages_1" "$OUT/stages_2" --metric f1
