@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.rewards import find_reward
 from recollect.rewards.scoring import call
+from recollect.rewards.verdict_cache import verdicts_of
 from recollect.types import BadInput, Score, Task, Trajectory
 from tests.policies.outside import Outside, running
 
@@ -73,3 +75,47 @@ def test_memory_questions_of_a_source_are_judged() -> None:
         attempt = Trajectory("t", 0, answer="", answers=["by Vermeer", "by 2"])
         score = asyncio.run(call(find_reward(cfg.agent.reward_name, cfg), task, attempt, plain=True))
     assert score.questions[1:] == (1.0, 0.0)
+
+
+def test_strict_and_lenient_have_words_of_their_own() -> None:
+    with running(Outside(strict)) as outside:
+        judged(outside.url, "Vermeer")
+        judged(outside.url, "Vermeer", "judge.wording=lenient")
+        first, second = (body["messages"][0]["content"] for body in outside.bodies)
+    assert "says the same as one of the accepted" in first
+    assert "about the same thing as one of the accepted" in second
+    with pytest.raises(BadInput, match=r"judge.wording=kind is unknown; known: strict, lenient"):
+        compose("needle", ["judge.wording=kind"])
+
+
+def test_a_verdict_is_asked_for_once_and_kept_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "verdicts.jsonl"
+    with running(Outside(strict)) as outside:
+        for _ in range(2):
+            assert judged(outside.url, "Vermeer", f"judge.cache={file}").total == 1.0
+        assert judged(outside.url, "Rembrandt", f"judge.cache={file}").total == 0.0
+        assert len(outside.bodies) == 2
+        with file.open("a") as cut:
+            cut.write('{"key": "ab')  # a kill in the middle of a line
+        verdicts_of.cache_clear()  # as in another process
+        assert judged(outside.url, "Vermeer", f"judge.cache={file}").total == 1.0
+        assert len(outside.bodies) == 2
+        judged(outside.url, "Vermeer", f"judge.cache={file}", "judge.wording=lenient")
+        assert len(outside.bodies) == 3
+        verdicts_of.cache_clear()
+        assert len(verdicts_of(str(file)).known) == 3
+    with pytest.raises(BadInput, match=r"is no \.jsonl file"):
+        verdicts_of(str(tmp_path))
+
+
+def test_agreement_with_f1_is_a_part_of_the_score() -> None:
+    with running(Outside(strict)) as outside:
+        assert judged(outside.url, "Vermeer").parts == {"agrees_with_f1": 1.0}
+        assert judged(outside.url, "It may well have been Vermeer, or so people say").parts == {"agrees_with_f1": 0.0}
+        assert judged(outside.url, "Rembrandt").parts == {"agrees_with_f1": 1.0}
+        cfg = compose("ledger", ["memory.scores=[judge]", f"judge.url={outside.url}"])
+        rows = [{"question": "a?", "answer": "Vermeer"}, {"question": "b?", "answer": "2"}]
+        task = Task("t", "a?", "text", ("Vermeer",), "x", {"questions": rows})
+        attempt = Trajectory("t", 0, answer="", answers=["Vermeer", "2"])
+        score = asyncio.run(call(find_reward(cfg.agent.reward_name, cfg), task, attempt, plain=True))
+    assert score.parts["agrees_with_f1"] == 0.5  # this judge knows nothing but Vermeer

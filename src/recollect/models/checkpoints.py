@@ -10,6 +10,7 @@ from typing import Any
 from recollect.config import Config
 from recollect.files.reading import MB, open_file, parse_json, read_json
 from recollect.models.checksums import Damaged, verify_checksums
+from recollect.models.program_file import is_program, read_program
 from recollect.models.tiny import SCRATCH
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput
@@ -33,6 +34,9 @@ def find_checkpoint(name: str) -> tuple[str, Path | None]:
     """The model folder behind a name (of a run: its newest checkpoint), and the run that it belongs to, if any."""
     if not name.strip():
         raise BadInput("the checkpoint's name is empty; name a run, a checkpoint, a model folder, a GGUF file or tiny")
+    if is_program(name):
+        program = read_program(name)
+        return str(program.merged), program.run
     path = Path(name).expanduser()
     if name == EMBEDDED or name in SCRATCH or not path.is_dir():
         return name, None

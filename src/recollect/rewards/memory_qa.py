@@ -35,7 +35,8 @@ async def memory_qa(task: Task, trajectory: Trajectory, config: Config) -> Score
         call(scores.get(question.source, scores[""]), question.task(task), part, plain=True)
         for question, part in zip(questions, parts, strict=True)
     ]
-    answered = [score.total for score in await asyncio.gather(*judged)]
+    found = await asyncio.gather(*judged)
+    answered = [score.total for score in found]
     formed = [format_reward(part.answer, part) for part in parts]
     looked_up = [usefulness(part.events) for part in parts]
     noted = usefulness([e for e in trajectory.events if e["question"] == 0])
@@ -46,6 +47,7 @@ async def memory_qa(task: Task, trajectory: Trajectory, config: Config) -> Score
     ]
     memory = outcome + limits.tool_weight * noted
     named = {"answer": outcome, "format": _mean(formed), "tools_qa": _mean(looked_up), "tools_memory": noted}
+    named |= {part: _mean([s.parts[part] for s in found if part in s.parts]) for s in found for part in s.parts}
     return Score(outcome, named, {"memory": memory, "qa": _mean(each)}, (memory, *each))
 
 

@@ -11,6 +11,7 @@ from recollect.config.compose import Override, compose, stored_tree
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import speaks_embedded
+from recollect.models.program_file import program_settings
 from recollect.runtime.address import is_address
 from recollect.samplers.bindings import RolePolicies, acting_roles
 from recollect.types import BadInput
@@ -78,7 +79,7 @@ def named(
 
     ``reads``: a model that belongs to no run is to read one's own documents, not made-up ones.
     """
-    places = role_settings(given)
+    places, settings = role_settings(given), program_settings(checkpoint, settings)
     found = {role: find_checkpoint(where) for role, where in places.items() if not is_address(where)}
     path, run = find_checkpoint(checkpoint) if checkpoint is not None else (None, None)
     origin = run if checkpoint is not None else next((r for _, r in found.values() if r is not None), None)

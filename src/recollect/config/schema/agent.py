@@ -115,6 +115,9 @@ class Judge:
 
     url: str | None = address()  # an OpenAI-compatible endpoint, such as http://localhost:8000/v1
     model: str | None = None  # its model; default: the first that it lists
+    # strict: an answer has to say what an accepted one says; lenient: the same topic, or a time close to it, will do
+    wording: str = choice("strict", "lenient")
+    cache: str | None = None  # a .jsonl file of verdicts, which later runs use again; default: of this process alone
     max_tokens: int = positive(256)  # longest reply; a model that reasons needs more
     timeout_s: float = positive(60.0)  # deadline of one call
     retries: int = not_negative(5)  # further tries after a connection error, 429 or 5xx

@@ -148,6 +148,8 @@ def attempt_all(
 
         def done(trajectory: Trajectory) -> None:
             log.add(item_of(by_id[trajectory.task_id], trajectory))
+            for event in (e for e in trajectory.events if e.get("refused") and trajectory.sample == 0):
+                console.say(f"{trajectory.task_id}: {event['title']}")
             advance("", 1)
 
         collector.on_done = done
