@@ -50,6 +50,7 @@ OTHERS = {  # files of a run, of a user, or of another system: no files of the p
         "my_server.py",
         "file.py",
     ),
+    "arbor.yaml",  # of the LoCoMo guide
     *("rl_defaults.yaml", "trl_defaults.yaml", "training_config.yaml"),  # VideoMultiAgents, these and the next
     *("configs/rl_defaults.yaml", "configs/trl_defaults.yaml", "configs/training_config.yaml"),
     *(
