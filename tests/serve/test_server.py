@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -366,3 +367,34 @@ def test_metrics_are_prometheus_text(running: Running) -> None:
     assert float(values["recollect_sampled_tokens_total"]) > 0
     assert float(values['recollect_requests_total{route="/v1/chat/completions",status="200"}']) > 0
     assert values["recollect_completions_under_way"] == "0"
+
+
+@pytest.mark.parametrize("name", ["tiny", "arbor:tiny", "openai/arbor:tiny", "huggingface/tiny", "local:tiny"])
+def test_names_as_other_clients_write_them(running: Running, name: str) -> None:
+    body = {"model": name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    answer = post(f"{running.url}/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    assert post(f"{running.url}/v1/chat/completions", json=body | {"model": f"{name}x"}).status_code == 404
+
+
+LONG_TEXT = "word " * 9000
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": LONG_TEXT}]}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "hi"}] * 5000, "max_tokens": 2}),
+        ("completions", {"prompt": LONG_TEXT}),
+        ("completions", {"prompt": [5] * 5000}),
+        ("completions", {"prompt": [5] * 990, "max_tokens": 100}),
+    ],
+)
+def test_a_prompt_that_is_too_long_has_the_code_that_clients_look_for(
+    running: Running, route: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.server, "bounds", replace(running.server.bounds, window=1000))
+    monkeypatch.setattr(running.server.bodies, "largest", 1 << 20)
+    answer = post(f"{running.url}/v1/{route}", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"

@@ -142,8 +142,19 @@ def serve(
         ),
     ] = None,
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", "-c", help="The same as the first word.")] = None,
-    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int | None, typer.Option(help="0: any that is free; default 8000, with --trainable 7453.", min=0, max=65535)
+    ] = None,
     host: Annotated[str, typer.Option(help="Others than this machine need a key.")] = "127.0.0.1",
+    trainable: Annotated[
+        bool, typer.Option("--trainable", help="DSPy and other clients of Arbor may train it.")
+    ] = False,
+    arbor_config: Annotated[
+        Path | None, typer.Option(help="With --trainable: arbor.yaml, with GPUs and storage_path.")
+    ] = None,
+    jobs: Annotated[
+        Path | None, typer.Option(help="With --trainable: the folder of training jobs; default runs/arbor.")
+    ] = None,
     max_tokens: Annotated[int, typer.Option(help="Longest completion that may be asked for.", min=1)] = 4096,
     max_body: Annotated[int, typer.Option(help="Bytes of the largest request.", min=1)] = 8 << 20,
     concurrency: Annotated[int, typer.Option(help="Completions under way at once.", min=1)] = 1024,
@@ -156,24 +167,32 @@ def serve(
     \b
     recollect serve runs/recollect/needle --port 8000
     recollect serve smollm2
+    recollect serve tiny --trainable
 
     With the environment variable RECOLLECT_SERVE_KEY set, clients must send that key.
     """
     try:
         from recollect.serve.server import ServeLimits
         from recollect.serve.start import serve as answer
+        from recollect.serve.start import start_trainable
     except ImportError as error:
         raise BadInput(f"serving needs the package {error.name}: pip install 'recollect-rl[serve]'") from None
     from recollect.cli.command_words import plain_first
     from recollect.runtime.console import Console
 
     settings = plain_first(given or [])
-    if checkpoint is None:
-        if not settings or "=" in settings[0]:
-            raise BadInput("serve what? recollect serve CHECKPOINT, or --checkpoint CHECKPOINT")
+    if checkpoint is None and settings and "=" not in settings[0]:
         checkpoint = settings.pop(0)
     limits = ServeLimits(max_tokens, max_body, concurrency, connections)
-    answer(checkpoint, host, port, settings, limits, child, Console(quiet))
+    if trainable:
+        where = host, 7453 if port is None else port
+        start_trainable(checkpoint, settings, arbor_config, jobs, *where, limits, Console(quiet))
+        return
+    if arbor_config is not None or jobs is not None:
+        raise BadInput("--arbor-config and --jobs are for --trainable; add it")
+    if checkpoint is None:
+        raise BadInput("serve what? recollect serve CHECKPOINT, or --checkpoint CHECKPOINT")
+    answer(checkpoint, host, 8000 if port is None else port, settings, limits, child, Console(quiet))
 
 
 @app.command()

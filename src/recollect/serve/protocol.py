@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.chat import Renderer
@@ -37,15 +37,23 @@ MOST_N = 64
 MOST_STOPS = 16
 LONGEST_STOP = 256  # characters
 MOST_TOOLS = 128
+PREFIXES = ("openai/", "huggingface/", "local:", "arbor:")  # that clients put before a model's name
 SHOWN = 100  # characters of what a client wrote that an error repeats
 
 
 class BadRequest(ValueError):
-    """A request that cannot be served; ``param`` names the part of it that is wrong."""
+    """A request that cannot be served; ``param`` names the part of it that is wrong, ``code`` the kind of error."""
 
-    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+    def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
-        self.param, self.status = param, status
+        self.param, self.status, self.code = param, status, code
+
+
+class TooLong(BadRequest):
+    """A prompt that does not fit the model's window; clients cut theirs when they read the code."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message, param, code="context_length_exceeded")
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,8 @@ class CompletionRequest:
     logprobs: bool = False
     tools: tuple[Schema, ...] = ()
     chat: bool = True
+    messages: tuple[Message, ...] = ()  # of a chat
+    owner: object = None  # the sampler that it was read for, where a server has several
 
 
 def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> CompletionRequest:
@@ -68,9 +78,9 @@ def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) ->
     if not isinstance(rows, list) or not rows:
         raise BadRequest("messages must be a list with at least one message", "messages")
     if len(rows) > bounds.window:
-        raise BadRequest(f"{len(rows)} messages do not fit the model's window of {bounds.window}", "messages")
+        raise TooLong(f"{len(rows)} messages do not fit the model's window of {bounds.window}", "messages")
     n = _choices(body, 1, bounds)
-    messages = [_message(row, i, renderer) for i, row in enumerate(rows)]
+    messages = read_messages(rows, renderer)
     tools = _tools(body)
     shown = [json.dumps(tools, ensure_ascii=False)] if tools and renderer.shows_tools else []
     _refuse_long("\n".join([*shown, *(message.content for message in messages)]), renderer, bounds, "messages")
@@ -81,7 +91,8 @@ def chat_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) ->
     wanted = body.get("logprobs") or False
     if not isinstance(wanted, bool):
         raise BadRequest("logprobs must be true or false", "logprobs")
-    return _asked(body, [prompt], n, renderer, bounds, wanted, tools, chat=True)
+    made = _asked(body, [prompt], n, renderer, bounds, wanted, tools, chat=True)
+    return replace(made, messages=tuple(messages))
 
 
 def text_request(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds) -> CompletionRequest:
@@ -109,9 +120,7 @@ def _choices(body: Mapping[str, Any], prompts: int, bounds: Bounds) -> int:
 def _refuse_long(text: str, renderer: Renderer, bounds: Bounds, param: str) -> None:
     """Refuse a prompt that cannot fit before all of it is tokenised."""
     if renderer.at_least(text, bounds.window) > bounds.window:
-        raise BadRequest(
-            f"a prompt of {len(text)} characters does not fit the model's window of {bounds.window}", param
-        )
+        raise TooLong(f"a prompt of {len(text)} characters does not fit the model's window of {bounds.window}", param)
 
 
 def clipped(value: Any) -> str:
@@ -119,6 +128,14 @@ def clipped(value: Any) -> str:
     text = value if isinstance(value, str) else type(value).__name__ if isinstance(value, list | dict) else str(value)
     text = text[: SHOWN + 1].encode("utf-8", "replace").decode()
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def plain_name(name: Any) -> str:
+    """The name of a model without what clients put before it."""
+    text = name if isinstance(name, str) else ""
+    for prefix in PREFIXES:
+        text = text.removeprefix(prefix)
+    return text
 
 
 def _asked(
@@ -202,9 +219,7 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
     if isinstance(given, list) and len(given) > bounds.window:
-        raise BadRequest(
-            f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt"
-        )
+        raise TooLong(f"a prompt of {len(given)} tokens does not fit the model's window of {bounds.window}", "prompt")
     if isinstance(given, str):
         ids = renderer.encode(given)
     elif isinstance(given, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in given):
@@ -216,6 +231,11 @@ def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
     if min(ids) < 0 or max(ids) >= bounds.vocabulary:
         raise BadRequest(f"prompt has a token id outside of 0 … {bounds.vocabulary - 1}", "prompt")
     return ids
+
+
+def read_messages(rows: Sequence[Any], renderer: Renderer) -> list[Message]:
+    """The messages of a body."""
+    return [_message(row, i, renderer) for i, row in enumerate(rows)]
 
 
 def _message(row: Any, place: int, renderer: Renderer) -> Message:

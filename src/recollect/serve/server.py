@@ -7,8 +7,10 @@ import hmac
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,10 +26,19 @@ from recollect.samplers.sampler import Sampler
 from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
 from recollect.serve.limits import SMALL, Bounds, ServeLimits
-from recollect.serve.protocol import BadRequest, CompletionRequest, chat_request, clipped, text_request
+from recollect.serve.protocol import (
+    BadRequest,
+    CompletionRequest,
+    TooLong,
+    chat_request,
+    clipped,
+    plain_name,
+    text_request,
+)
 from recollect.serve.stream_text import Spoken
 from recollect.types import Completion
 
+T = TypeVar("T")
 OPEN = ("/health", "/metrics")  # need no key
 
 
@@ -41,9 +52,8 @@ class Server:
     def __init__(
         self, sampler: Sampler, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
     ) -> None:
-        self.sampler, self.renderer, self.name, self.limits, self.key = sampler, renderer, name, limits, key
-        self.vocabulary = sampler.vocabulary
-        self.bounds = Bounds(limits.max_tokens, limits.concurrency, sampler.window, self.vocabulary)
+        self.limits, self.key = limits, key
+        self.use(sampler, renderer, name)
         self.bodies = Bodies(limits.max_body)
         self.small, self.large = Slots(THREADS), Slots(1)
         self.running = self.requests = 0  # completions and requests under way
@@ -51,9 +61,20 @@ class Server:
         self.seconds = 0.0
         self.began = time.time()
 
+    def use(self, sampler: Sampler, renderer: Renderer, name: str, window: int | None = None) -> None:
+        """Serve this model; ``window`` may be smaller than the model's own."""
+        self.sampler, self.renderer, self.name = sampler, renderer, name
+        self.vocabulary = sampler.vocabulary
+        window = min(sampler.window, window or sampler.window)
+        self.bounds = Bounds(self.limits.max_tokens, self.limits.concurrency, window, self.vocabulary)
+
     def app(self) -> Starlette:
         """The application."""
-        routes = [
+        return Starlette(routes=self.routes(), exception_handlers={HTTPException: _not_found})
+
+    def routes(self) -> list[Route]:
+        """What may be asked for."""
+        return [
             Route("/health", self._guarded(self.health)),
             Route("/metrics", self._guarded(self.metrics)),
             Route("/v1/models", self._guarded(self.models)),
@@ -61,7 +82,6 @@ class Server:
             Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
             Route("/v1/completions", self._guarded(self.complete), methods=["POST"]),
         ]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
 
     # ---- routes ----
 
@@ -75,7 +95,7 @@ class Server:
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
-        if request.path_params["name"] != self.name:
+        if self.name not in (request.path_params["name"], plain_name(request.path_params["name"])):
             raise BadRequest(f"there is no model {request.path_params['name']}; there is {self.name}", "model", 404)
         return JSONResponse(self._card())
 
@@ -91,6 +111,7 @@ class Server:
         self, request: Request, read: Callable[..., CompletionRequest], choice: Callable[..., Any]
     ) -> Response:
         asked = await self._asked(request, read)
+        renderer = self.renderer
         wanted = asked.n * len(asked.prompts)
         if self.running + wanted > self.limits.concurrency or self.requests >= self.limits.requests:
             raise BadRequest(f"{self.running} completions are under way; come back later", status=429)
@@ -98,25 +119,35 @@ class Server:
             return StreamingResponse(self._stream(request, asked, wanted, choice), media_type="text/event-stream")
         done = await _unless_gone(request, self._all(asked, wanted))
         async with self.small.one():
-            return await in_thread(self._reply, {"asked": asked, "done": done, "choice": choice})
+            return await in_thread(self._reply, {"asked": asked, "done": done, "choice": choice, "renderer": renderer})
 
-    def _reply(self, asked: CompletionRequest, done: Sequence[Completion], choice: Callable[..., Any]) -> Response:
+    def _reply(
+        self, asked: CompletionRequest, done: Sequence[Completion], choice: Callable[..., Any], renderer: Renderer
+    ) -> Response:
         """The whole answer to a request."""
         made = answers.frame(asked, self.name, answers.new_id(asked.chat))
-        choices = [choice(i, asked, completion, self.renderer) for i, completion in enumerate(done)]
+        choices = [choice(i, asked, completion, renderer) for i, completion in enumerate(done)]
         return JSONResponse({**made, "choices": choices, "usage": answers.usage(asked, done)})
 
     async def _asked(self, request: Request, read: Callable[..., CompletionRequest]) -> CompletionRequest:
         """What a request asks for, read in a thread: others are answered meanwhile."""
+        return await self._in_lane(request, partial(self._understood, read=read))
+
+    async def _in_lane(self, request: Request, work: Callable[..., T]) -> T:
+        """What a function makes of a request's body, in a thread for bodies of its size."""
         async with self.bodies.taken(request) as data:
             lane = self.small if len(data) <= SMALL else self.large
             async with lane.one():
-                return await in_thread(self._understood, {"data": data, "read": read})
+                made: T = await in_thread(work, {"data": data})
+                return made
 
     def _understood(self, data: bytearray, read: Callable[..., CompletionRequest]) -> CompletionRequest:
         body = parsed(data, self.bounds.marks)
-        if body.get("model") not in (None, self.name):
+        if body.get("model") is not None and self.name not in (body["model"], plain_name(body["model"])):
             raise BadRequest(f"there is no model {clipped(body['model'])}; there is {self.name}", "model", 404)
+        return self._read(body, read)
+
+    def _read(self, body: dict[str, Any], read: Callable[..., CompletionRequest]) -> CompletionRequest:
         try:
             return self._fitted(read(body, self.renderer, self.bounds), body)
         except RecursionError:
@@ -124,23 +155,33 @@ class Server:
 
     def _fitted(self, asked: CompletionRequest, body: dict[str, Any]) -> CompletionRequest:
         """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
-        window = self.sampler.window
+        window = min(self.bounds.window, self.sampler.window)
         longest = max(map(len, asked.prompts))
         tokens = asked.sampling.max_tokens
         if longest < window and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
             tokens = min(tokens, window - longest)
         if longest + tokens > window:
-            raise BadRequest(
+            raise TooLong(
                 f"a prompt of {longest} tokens and {tokens} new ones do not fit the model's window of {window}"
             )
         return replace(asked, sampling=replace(asked.sampling, max_tokens=tokens))
 
+    def _turn(self, asked: CompletionRequest) -> AbstractAsyncContextManager[Any]:
+        """The time in which a request may sample."""
+        return nullcontext()
+
+    def _sampled(self, asked: CompletionRequest, done: Sequence[Completion]) -> None:
+        """Is told of what was sampled for a request, before the client is."""
+
     async def _all(self, asked: CompletionRequest, count: int) -> list[Completion]:
-        tasks = self._start(asked, count)
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            await self._end(tasks)
+        async with self._turn(asked):
+            tasks = self._start(asked, count)
+            try:
+                done = list(await asyncio.gather(*tasks))
+                self._sampled(asked, done)
+                return done
+            finally:
+                await self._end(tasks)
 
     def _start(
         self, asked: CompletionRequest, count: int, watch: Callable[[int, list[int]], None] | None = None
@@ -163,6 +204,17 @@ class Server:
             task.cancel()
 
     async def _stream(
+        self, request: Request, asked: CompletionRequest, count: int, choice: Callable[..., Any]
+    ) -> AsyncIterator[str]:
+        """A streamed answer, within the request's turn."""
+        try:
+            async with self._turn(asked):
+                async for piece in self._pieces(request, asked, count, choice):
+                    yield piece
+        except BadRequest as error:
+            yield answers.event(answers.problem(str(error), param=error.param, code=error.code))
+
+    async def _pieces(
         self, request: Request, asked: CompletionRequest, count: int, choice: Callable[..., Any]
     ) -> AsyncIterator[str]:
         """Pieces of text as they are sampled; with tools the whole text, since a call is known only at its end."""
@@ -200,8 +252,10 @@ class Server:
                         return
                     last = self._last(i, asked, tasks[i].result(), spoken[i].sent, choice)
                     yield answers.event({**head, "choices": [last]})
+            done = [task.result() for task in tasks]
+            self._sampled(asked, done)
             if asked.stream_usage:
-                spent = answers.usage(asked, [task.result() for task in tasks])
+                spent = answers.usage(asked, done)
                 yield answers.event({**head, "choices": [], "usage": spent})
             yield answers.event("[DONE]")
         except Exception as error:
@@ -235,7 +289,7 @@ class Server:
                 response = await route(request)
             except BadRequest as error:
                 kind = KINDS.get(error.status, "invalid_request_error")
-                response = JSONResponse(answers.problem(str(error), kind, error.param), error.status)
+                response = JSONResponse(answers.problem(str(error), kind, error.param, error.code), error.status)
                 if error.status in (429, 503):
                     response.headers["Retry-After"] = "1"
             except ClientDisconnect:
@@ -253,13 +307,12 @@ class Server:
         return hmac.compare_digest(given.encode(), self.key.encode())
 
     def _card(self) -> dict[str, Any]:
-        window = self.sampler.window
         return {
             "id": self.name,
             "object": "model",
             "created": int(self.began),
             "owned_by": "recollect",
-            "max_model_len": window,
+            "max_model_len": self.bounds.window,
         }
 
     def prometheus(self) -> str:

@@ -9,12 +9,17 @@ import socket
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
+from recollect.files.locks import lock_folder
 from recollect.models.checkpoints import find_checkpoint
 from recollect.runtime.console import Console
 from recollect.runtime.secrets import key_of
 from recollect.samplers.bindings import RoleBinder
 from recollect.samplers.checkpoint_roles import config_of
+from recollect.serve.arbor.arbor_config import ArborConfig, choose_gpu, has_gpu, read_arbor_config
+from recollect.serve.arbor.job_shelf import JobShelf
+from recollect.serve.arbor.trainable_server import TrainableServer
 from recollect.serve.connections import Http, affordable
 from recollect.serve.server import ServeLimits, Server
 from recollect.types import BadInput
@@ -29,22 +34,73 @@ def serve(
     """Serve a checkpoint. As the child of another process it ends when its standard input does."""
     path, run = find_checkpoint(checkpoint)
     cfg = config_of(run, settings)
+    key = checked_key(host)
+    sock = listening(host, port)
+    found = RoleBinder(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
+    limits, at_once = afforded(limits)
+    server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
+    http = Http(server.app(), limits.connections, at_once)
+    gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
+    what = f"serving {checkpoint}" + ("" if path == checkpoint else f" ({path})")
+    asyncio.run(_answer(server, http, sock, address(host, sock), child, console, what))
+
+
+def start_trainable(
+    checkpoint: str | None,
+    settings: list[str],
+    config: Path | None,
+    jobs: Path | None,
+    host: str,
+    port: int,
+    limits: ServeLimits,
+    console: Console,
+) -> None:
+    """Serve models that clients train, with what `arbor.yaml` says; without a checkpoint any that they name."""
+    arbor = ArborConfig() if config is None else read_arbor_config(config)
+    if arbor.storage is not None and jobs is not None:
+        raise BadInput(f"{config} has storage_path and --jobs names another folder; give one of them")
+    choose_gpu(arbor, has_gpu(), console.say)
+    folder = jobs or arbor.storage or Path("runs") / "arbor"
+    shelf = JobShelf(folder.expanduser(), settings, checkpoint, console.warn)
+    serve_trainable(shelf, host, port, limits, console)
+
+
+def serve_trainable(shelf: JobShelf, host: str, port: int, limits: ServeLimits, console: Console) -> None:
+    """Serve models that clients train; a job that an earlier server left goes on."""
+    shelf.check()
+    key = checked_key(host)
+    sock = listening(host, port)
+    with lock_folder(shelf.folder, f"the folder of jobs {shelf.folder}"):
+        limits, at_once = afforded(limits)
+        server = TrainableServer(shelf, limits, key)
+        name = server.take_up()
+        if server.job is not None:
+            console.say(f"going on with job {name} at step {server.job.progress.step}")
+        what = f"training and serving {name or 'the models that clients name'}, jobs in {shelf.folder},"
+        http = Http(server.app(), limits.connections, at_once)
+        asyncio.run(_answer(server, http, sock, address(host, sock), False, console, what))
+
+
+def checked_key(host: str) -> str:
+    """The key that clients must show; one is needed where others than this machine can ask."""
     key = key_of(KEY)
     if host not in LOCAL and not key:
         raise BadInput(
             f"--host {host} is open to others: set the environment variable {KEY} to a key that they must show"
         )
-    sock = listening(host, port)
-    found = RoleBinder(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
+    return key
+
+
+def afforded(limits: ServeLimits) -> tuple[ServeLimits, int]:
+    """The limits with as many connections as there can be, and how many are taken in one go."""
     connections, at_once = affordable(limits.connections)
-    limits = replace(limits, connections=connections)
-    server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
-    http = Http(server.app(), connections, at_once)
-    gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
+    return replace(limits, connections=connections), at_once
+
+
+def address(host: str, sock: socket.socket) -> str:
+    """Where clients find the server."""
     where = f"[{host}]" if ":" in host else host
-    url = f"http://{where}:{sock.getsockname()[1]}/v1"
-    what = "" if path == checkpoint else f" ({path})"
-    asyncio.run(_answer(server, http, sock, url, child, console, what))
+    return f"http://{where}:{sock.getsockname()[1]}/v1"
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -69,7 +125,7 @@ async def _answer(
         print(json.dumps({"url": url, "model": server.name}), flush=True)
         threading.Thread(target=_until_input_ends, args=(http,), daemon=True).start()
     else:
-        console.say(f"serving {server.name}{what} at {url} (Ctrl-C stops)")
+        console.say(f"{what} at {url} (Ctrl-C stops)")
     await serving
 
 

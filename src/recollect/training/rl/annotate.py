@@ -28,14 +28,22 @@ def updates_of(cfg: Config, batch: Batch) -> int:
 
 
 def annotate(
-    cfg: Config, learner: Learner, reference: ReferencePolicy | None, critic: ValueLearner | None, batch: Batch
+    cfg: Config,
+    learner: Learner,
+    reference: ReferencePolicy | None,
+    critic: ValueLearner | None,
+    batch: Batch,
+    as_sampled: bool = False,
 ) -> Annotations:
-    """Ask for what the estimate and the loss of this configuration need, and nothing else."""
+    """Ask for what the estimate and the loss of this configuration need, and nothing else.
+
+    ``as_sampled``: the old log-probabilities are those that tokens were sampled with.
+    """
     actor, algorithm, made = cfg.actor_rollout_ref.actor, cfg.algorithm, Annotations()
     penalty = algorithm.use_kl_in_reward
     exact = penalty and algorithm.kl_penalty == "full"
     moved_before = critic is not None and cfg.critic.model.share_actor  # its update comes before the policy's
-    if cfg.data.offline_files:  # the old policy is whoever sampled, which the weights at hand need not be
+    if as_sampled or cfg.data.offline_files:  # the old policy is whoever sampled, which the weights at hand need not be
         made.old = batch.sampler_logprobs_E
     elif updates_of(cfg, batch) > 1 or (penalty and not exact) or moved_before:
         made.old = learner.logprobs(batch)

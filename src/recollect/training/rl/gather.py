@@ -31,6 +31,7 @@ class Gathered:
     greedy: list[Score] | None = None  # where the estimator reads it: the score of each group's greedy rollout
     batches: int = 0  # batches of tasks that were taken
     waited: float = 0.0  # seconds in which every agent waited for something outside: a tool, a reward, an endpoint
+    as_sampled: bool = False  # the loss compares with the log-probabilities that tokens were sampled with
 
 
 class GroupSource(Protocol):

@@ -102,7 +102,7 @@ class Reinforce:
         batch, trajectories = build_batch(made.groups)
         changed: dict[str, float] = {}
         if batch.entries:
-            annotations = self._annotate(batch)
+            annotations = self._annotate(batch, made.as_sampled)
             guess = estimate(cfg.algorithm, batch, trajectories, annotations, control, made.greedy)
             changed |= guess.metrics
             warming = progress.step < cfg.trainer.critic_warmup
@@ -144,7 +144,7 @@ class Reinforce:
         self.run.log(row | {"step": progress.step})
         return row
 
-    def _annotate(self, batch: Batch) -> Annotations:
+    def _annotate(self, batch: Batch, as_sampled: bool) -> Annotations:
         asked = self.policy.learner, self.reference, self.critic
         with phase_progress(self.show, "log-probabilities", asked, sum(x is not None for x in asked)):
-            return annotate(self.cfg, *asked, batch)
+            return annotate(self.cfg, *asked, batch, as_sampled)
