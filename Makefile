@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-kernels test-hostile test-notebook test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-dspy test-kernels test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -76,6 +76,16 @@ test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpre
 	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/engine/test_layers.py \
 		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/engine/test_kernels.py \
 		tests/training/test_logits.py
+
+DSPY := $(VENV)/dspy
+$(DSPY)/.installed: $(STAMP)
+	$(PYTHON) -m venv $(DSPY)
+	$(DSPY)/bin/pip install --quiet --disable-pip-version-check dspy==3.4.1 openai requests
+	$(DSPY)/bin/pip install --quiet --disable-pip-version-check --no-deps --target $(DSPY)/arbor arbor-ai==0.2.17
+	touch $@
+
+test-dspy: $(DSPY)/.installed ## a DSPy program with arbor-ai's client trains through the server (installs both beside the rest)
+	RECOLLECT_DSPY_PYTHON=$(DSPY)/bin/python RECOLLECT_ARBOR_FILES=$(DSPY)/arbor $(BIN)/pytest -s tests/serve/arbor/test_real_client.py
 
 wheel: $(STAMP)  ## build the wheel of the package into dist/
 	rm -rf dist build
