@@ -14,6 +14,7 @@ import recollect
 from recollect.config.compose import compose, to_yaml
 from recollect.eval.items import Item
 from tests.data.conversations import conversation
+from tests.models.gguf_files import write_gguf
 
 SMALL: dict[str, Any] = {
     "trainer.total_training_steps": 1,
@@ -49,6 +50,7 @@ def build(folder: Path) -> Path:
     (folder / "train-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20)]}))
     (folder / "dev-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20, 50)]}))
     (folder / "locomo10.json").write_text(json.dumps([conversation(f"conv-{26 + n}", 150) for n in range(3)]))
+    write_gguf(folder / "model.gguf")
     configurations(folder)
     functions(folder)
     trajectories(folder)
