@@ -117,6 +117,19 @@ class Specs(Registry[T]):
 
 
 @dataclass(frozen=True)
+class PromptSpec:
+    """A prompt of an agent, which `agent.prompts` may reword. Templates hold ``{name}`` for each of its inputs."""
+
+    name: str
+    template: Callable[[Config], str]  # the whole prompt as it is without a file
+    instruction: Callable[[Config], str]  # its wording alone
+    frame: Callable[[Config], str] | None = None  # its inputs alone; None: a system prompt, which is no template
+    inputs: Callable[[Config], tuple[str, ...]] = lambda cfg: ("question",)  # what it shows, or its demonstrations do
+    also: tuple[str, ...] = ()  # what it may leave out
+    demonstrations: bool = True
+
+
+@dataclass(frozen=True)
 class AgentSpec:
     """A loop, and what the rest of the program has to know about it."""
 
@@ -142,6 +155,7 @@ class AgentSpec:
     tokens: Callable[[Config, Task, Renderer], TokenCounts] | None = None  # of one trajectory; default a conversation's
     window_problem: Callable[[Config, Renderer, int, str, str], str] | None = None  # see agents/window.py
     embeds: Callable[[Config], str] | None = None  # the setting for which it needs an embedding model; empty: none
+    prompts: tuple[PromptSpec, ...] = ()  # those that agent.prompts may reword
 
 
 @dataclass(frozen=True)

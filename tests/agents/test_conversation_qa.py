@@ -215,8 +215,8 @@ def test_prompts_that_cannot_work_are_refused_first(
 
 
 def test_settings_that_do_not_fit_are_refused(renderer: Renderer) -> None:
-    with pytest.raises(BadInput, match=r"agent.prompts=x.json is for agent.agent_type=conversation_qa, not recurrent"):
-        compose("needle", ["agent.prompts=x.json"])
+    with pytest.raises(BadInput, match=r"the agent tool_memory takes no prompts of a file"):
+        compose("ledger", ["agent.prompts=x.json"])
     with pytest.raises(BadInput, match=r"has the prompts of tool_memory"):
         settings("agent.prompts=x.json", "conversation.memory=notes")
     with pytest.raises(BadInput, match="is unknown; known: turns, sessions"):

@@ -8,20 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.agents.wording import question_turns
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.config.prompt_file import Wording, given_wording
 from recollect.data.columns import messages_of
 from recollect.data.documents import Spans
 from recollect.types import Message, Task
 
+SYSTEM = "system"  # the name of a system prompt in a file of prompts
 
-def first_messages(task: Task, cfg: Config) -> list[Message]:
-    """The system prompt if there is one, what the data row says before the question, and the question."""
-    system = cfg.agent.system_prompt
+
+def given_system(cfg: Config) -> str | None:
+    """The system prompt that a file or agent.system_prompt gives; None: the agent's own, if it has one."""
+    given = given_wording(cfg, SYSTEM)
+    return cfg.agent.system_prompt if given is None else given.text
+
+
+def first_messages(task: Task, cfg: Config, said: Wording | None = None) -> list[Message]:
+    """The system prompt if there is one, what the data row says before the question, and the question.
+
+    ``said`` takes the place of the system prompt and demonstrations that the settings give.
+    """
+    said = said or given_wording(cfg, SYSTEM)
+    system = cfg.agent.system_prompt if said is None else said.text
     earlier = [Message(m["role"], m["content"]) for m in messages_of(task.fields, cfg.data.prompt_key)[:-1]]
     if system:
         earlier = [Message("system", system), *(m for m in earlier if m.role != "system")]
-    return [*earlier, Message("user", task.question)]
+    shown = question_turns(said) if said is not None else []
+    return [*earlier, *shown, Message("user", task.question)]
 
 
 def fitted(messages: Sequence[Message], renderer: Renderer, limit: int, truncation: str) -> list[Message]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 from recollect.agents.first_prompt import fitted
+from recollect.agents.wording import worded
 from recollect.chat import Renderer
 from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
+from recollect.config import Config
+from recollect.config.prompt_file import Wording, wording
 from recollect.data.documents import ahead, centre_cut, is_long, length_of, sections
 from recollect.policies.scripted import Expert
+from recollect.registries import PromptSpec
 from recollect.types import (
     Action,
     BadInput,
@@ -193,6 +197,21 @@ class Session:
         kept = array("i", ids)  # a long document's prompts hold all of it
         self.trajectory.turns.append(Turn(role, kept, done, bound.trainable, sampling.temperature, self.question))
         return done
+
+    async def turn(
+        self,
+        cfg: Config,
+        prompt: PromptSpec,
+        inputs: Mapping[str, str],
+        *,
+        role: str,
+        max_tokens: int | None = None,
+        render: Callable[[Wording], Sequence[Message]] | None = None,
+    ) -> Completion:
+        """A turn with one of the agent's prompts, in the wording of agent.prompts or its own."""
+        said = wording(cfg, prompt)
+        messages = render(said) if render is not None else worded(said, inputs)
+        return await self.generate(messages, role=role, max_tokens=max_tokens)
 
     def branch(self, name: str, question: int = 0) -> Session:
         """A session for one of several conversations that go on side by side; ``join`` adds its record to this one's.

@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from recollect.agents.first_prompt import first_messages
+from recollect.agents.first_prompt import first_messages, given_system
 from recollect.agents.session import Conversation, Session
 from recollect.chat import TOOL_PARSERS, Parser, Renderer
 from recollect.chat.schemas import Schema, as_list, as_text
 from recollect.config import Config
+from recollect.registries import PromptSpec
 from recollect.runtime.plugins import find
 from recollect.tools.observe import cut
 from recollect.types import Completion, Message, Task, ToolCall, ToolResult
@@ -32,12 +33,14 @@ def start_dialogue(
 ) -> Dialogue:
     """The conversation that a tool agent has about a task.
 
-    ``system`` is used unless agent.system_prompt is given; ``native`` lets the chat template show the tools.
+    ``system`` is used unless agent.system_prompt or agent.prompts give another; ``native`` lets the chat template show
+    the tools.
     """
     start = session.fit(first_messages(task, cfg), cfg.data.max_prompt_length, cfg.data.truncation)
-    given = cfg.agent.system_prompt if cfg.agent.system_prompt is not None else system or ""
+    chosen = given_system(cfg)
+    given = chosen if chosen is not None else system or ""
     schemas = session.tools.schemas if session.tools else []
-    messages = with_system(start, with_tools(given, schemas, native), cfg.agent.system_prompt is None)
+    messages = with_system(start, with_tools(given, schemas, native), chosen is None)
     shown = schemas if native and "{tools}" not in given else None
     return Dialogue(session, cfg, Conversation(messages, shown), session.tools)
 
@@ -116,6 +119,12 @@ class Dialogue:
         window = getattr(self.session.binding(self.role).policy, "window", None)
         limits = [n for n in (window, self.cfg.agent.max_context_length) if n is not None]
         return min(limits) - self.limit if limits else None
+
+
+def system_spec(own: str) -> tuple[PromptSpec]:
+    """The one prompt of a tool agent: its system prompt, by default ``own``."""
+    text = lambda cfg: own if cfg.agent.system_prompt is None else cfg.agent.system_prompt
+    return (PromptSpec("system", text, text, demonstrations=False),)
 
 
 def with_tools(text: str, schemas: Sequence[Schema], native: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 
-from recollect.config import Config, amounts, roles
+from recollect.config import Config, amounts, prompt_file, roles
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE
 from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
@@ -84,11 +84,7 @@ def _judge(cfg: Config) -> Problems:
 
 
 def _conversation(cfg: Config) -> Problems:
-    if cfg.agent.prompts is None:
-        return
-    if cfg.agent.agent_type != "conversation_qa":
-        yield f"agent.prompts={cfg.agent.prompts} is for agent.agent_type=conversation_qa, not {cfg.agent.agent_type}"
-    elif cfg.conversation.memory == "notes":
+    if cfg.agent.prompts and cfg.agent.agent_type == "conversation_qa" and cfg.conversation.memory == "notes":
         yield "agent.prompts: conversation.memory=notes has the prompts of tool_memory; take another memory"
 
 
@@ -207,11 +203,11 @@ def _trainer(cfg: Config) -> Problems:
 
 
 SECTIONS: tuple[Callable[[Config], Problems], ...] = (
-    _agent_name,
+    *(_agent_name, _conversation, prompt_file.problems),
     bounds.problems,
     amounts.problems,
     *(_agent, _tool_memory, _data, _made_up, _model, _actor, _algorithm, _critic),
-    *(_evaluation, _trainer, _search, _judge, _conversation),
+    *(_evaluation, _trainer, _search, _judge),
     roles.problems,
 )
 

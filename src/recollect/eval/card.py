@@ -15,6 +15,7 @@ import torch
 from recollect import __version__
 from recollect.config import Config
 from recollect.config.compose import to_yaml
+from recollect.config.prompt_file import prompts_hash
 from recollect.files.rows import expand
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "peft")
@@ -31,6 +32,7 @@ def card(cfg: Config, model: str, data: Sequence[str], seeds: Sequence[int]) -> 
         "seeds": list(seeds),
         "config_hash": hashlib.sha256(to_yaml(cfg).encode()).hexdigest(),
         "data_hash": {Path(p).name: file_hash(Path(p).expanduser()) for p in expand(data)},
+        "prompts_hash": prompts_hash(cfg),
         "model_hash": model_hash(model),
         "hardware": hardware(),
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.config import Config
+from recollect.config.prompt_file import prompts_hash
 from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
@@ -41,6 +42,7 @@ def write_report(
         "trained_tokens": progress.trained_tokens,
         "untrained_tokens": progress.untrained_tokens,
         "fixed_roles": {role: dict(found) for role, found in (others or {}).items()},
+        **({"prompts_hash": prompts_hash(cfg)} if cfg.agent.prompts else {}),
         "weights_hash": weights,  # of the trained model, where roles are bound
         "fidelity": share,
         "steps": progress.step,

@@ -15,12 +15,13 @@ import zstandard
 
 from recollect.config import Config
 from recollect.config.compose import differing, to_yaml
+from recollect.config.prompt_file import kept_prompts, prompts_text
 from recollect.data.questions import stored_questions
 from recollect.files.half_characters import made_whole, says_half
 from recollect.files.locks import NAME as LOCK
 from recollect.files.locks import Lock, lock_folder, refuse_locked
 from recollect.files.output import refuse_unwritable, write_atomic, writing
-from recollect.files.reading import BLOCK, lines, parse_json, read_json
+from recollect.files.reading import BLOCK, lines, parse_json, read_json, read_text
 from recollect.files.yaml import read_yaml
 from recollect.registries import ESTIMATORS
 from recollect.trajectories.codec import Row, encode
@@ -78,8 +79,16 @@ class RunDirectory:
             hint = "name another with trainer.experiment_name=… or trainer.default_local_dir=…"
             if other:
                 raise BadInput(f"{run.path} holds a run of another configuration ({other}); {hint}")
+            run.refuse_other_prompts(cfg, hint)
         refuse_unwritable(run.path, f"the run directory {run.path}")
         return run
+
+    def refuse_other_prompts(self, cfg: Config, hint: str) -> None:
+        """Refuse to go on with prompts that are not those that the run began with."""
+        file = cfg.agent.prompts
+        kept = self.path / kept_prompts(file) if file else None
+        if file and kept and kept.is_file() and read_text(kept) != prompts_text(file):
+            raise BadInput(f"agent.prompts={file} has changed since {self.path} began with it; {hint}")
 
     def moves_aside(self, cfg: Config) -> bool:
         """Whether trainer.resume_mode=disable will move a run out of the directory."""
@@ -117,6 +126,8 @@ class RunDirectory:
         if self.moves_aside(cfg):
             self._move_aside(say)
         write_atomic(self.path / "config.yaml", to_yaml(cfg))
+        if cfg.agent.prompts:
+            write_atomic(self.path / kept_prompts(cfg.agent.prompts), prompts_text(cfg.agent.prompts))
         for name in ("trajectories", "checkpoints", "plots"):
             (self.path / name).mkdir(exist_ok=True)
 

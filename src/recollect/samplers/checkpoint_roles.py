@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recollect.config import Config
 from recollect.config.compose import Override, compose, stored_tree
+from recollect.config.prompt_file import kept_prompts
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import speaks_embedded
@@ -31,7 +33,16 @@ def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
         first = settings[0] if settings else ()
         recipe = first if isinstance(first, str) and "=" not in first else None
         return compose(recipe, settings if recipe is None else settings[1:])
-    return compose(None, settings, base=stored_tree(run), where=str(run / "config.yaml"))
+    return compose(None, settings, base=own_prompts(stored_tree(run), run), where=str(run / "config.yaml"))
+
+
+def own_prompts(tree: dict[str, Any], run: Path) -> dict[str, Any]:
+    """A run's tree with the copy of its prompts that it keeps."""
+    agent = tree.get("agent") or {}
+    file = agent.get("prompts")
+    if not isinstance(file, str) or not (run / kept_prompts(file)).is_file():
+        return tree
+    return {**tree, "agent": {**agent, "prompts": str(run / kept_prompts(file))}}
 
 
 def reading_config(path: str, settings: Sequence[Override]) -> Config:

@@ -26,6 +26,7 @@ from recollect.samplers.sampler import Sampler
 from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
 from recollect.serve.limits import SMALL, Bounds, ServeLimits
+from recollect.serve.opening import Rows, opened
 from recollect.serve.protocol import (
     BadRequest,
     CompletionRequest,
@@ -53,6 +54,7 @@ class Server:
         self, sampler: Sampler, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
     ) -> None:
         self.limits, self.key = limits, key
+        self.opening: Rows = []  # stands before conversations without a system message
         self.use(sampler, renderer, name)
         self.bodies = Bodies(limits.max_body)
         self.small, self.large = Slots(THREADS), Slots(1)
@@ -149,7 +151,7 @@ class Server:
 
     def _read(self, body: dict[str, Any], read: Callable[..., CompletionRequest]) -> CompletionRequest:
         try:
-            return self._fitted(read(body, self.renderer, self.bounds), body)
+            return self._fitted(read(opened(body, self.opening), self.renderer, self.bounds), body)
         except RecursionError:
             raise BadRequest("the body is nested too deeply") from None
 

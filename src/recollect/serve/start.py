@@ -21,6 +21,7 @@ from recollect.serve.arbor.arbor_config import ArborConfig, choose_gpu, has_gpu,
 from recollect.serve.arbor.job_shelf import JobShelf
 from recollect.serve.arbor.trainable_server import TrainableServer
 from recollect.serve.connections import Http, affordable
+from recollect.serve.opening import opening_of
 from recollect.serve.server import ServeLimits, Server
 from recollect.types import BadInput
 
@@ -34,6 +35,7 @@ def serve(
     """Serve a checkpoint. As the child of another process it ends when its standard input does."""
     path, run = find_checkpoint(checkpoint)
     cfg = config_of(run, settings)
+<<<<<<< HEAD
     key = checked_key(host)
     sock = listening(host, port)
     found = RoleBinder(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
@@ -83,6 +85,9 @@ def serve_trainable(shelf: JobShelf, host: str, port: int, limits: ServeLimits, 
 
 def checked_key(host: str) -> str:
     """The key that clients must show; one is needed where others than this machine can ask."""
+=======
+    opening = opening_of(cfg, any("agent.prompts=" in word for word in settings))
+>>>>>>> 544717c (agent.prompts: the prompts of the agents as data, with instructions and demonstrations)
     key = key_of(KEY)
     if host not in LOCAL and not key:
         raise BadInput(
@@ -94,11 +99,19 @@ def checked_key(host: str) -> str:
 def afforded(limits: ServeLimits) -> tuple[ServeLimits, int]:
     """The limits with as many connections as there can be, and how many are taken in one go."""
     connections, at_once = affordable(limits.connections)
+<<<<<<< HEAD
     return replace(limits, connections=connections), at_once
 
 
 def address(host: str, sock: socket.socket) -> str:
     """Where clients find the server."""
+=======
+    limits = replace(limits, connections=connections)
+    server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
+    server.opening = opening
+    http = Http(server.app(), connections, at_once)
+    gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
+>>>>>>> 544717c (agent.prompts: the prompts of the agents as data, with instructions and demonstrations)
     where = f"[{host}]" if ":" in host else host
     return f"http://{where}:{sock.getsockname()[1]}/v1"
 

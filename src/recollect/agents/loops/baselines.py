@@ -16,7 +16,7 @@ from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
-from recollect.types import Task
+from recollect.types import Message, Task
 
 LONG = 16  # characters of a token at most, on average: what is further inside is not looked at
 
@@ -80,4 +80,5 @@ def _ends(task: Task, most: int) -> str:
 
 def _room(question: Question, session: Session, cfg: Config) -> int:
     """Tokens of text that fit beside the question."""
-    return prompt_room(section_prompt(cfg.recurrent.memory.config.style, question.text, ""), session, cfg)
+    frame = section_prompt(cfg.recurrent.memory.config.style, question.text, "")
+    return prompt_room([Message("user", frame)], session, cfg)

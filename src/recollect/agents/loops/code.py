@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import parser_for, start_dialogue
+from recollect.agents.tool_loop import parser_for, start_dialogue, system_spec
 from recollect.chat.text_calls import PYTHON_TOOLS
 from recollect.config import Config
 from recollect.registries import agent
@@ -24,6 +24,7 @@ reply with it and without a program."""
     needs_tools=True,
     calls=PYTHON_TOOLS,
     runs_programs=True,
+    prompts=system_spec(PROMPT),
 )
 async def code(task: Task, session: Session, cfg: Config) -> str:
     """Run programs until a turn has none; that turn is the answer."""

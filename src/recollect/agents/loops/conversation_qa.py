@@ -13,7 +13,13 @@ from typing import Any
 from recollect.agents.first_prompt import cut_text, shortened
 from recollect.agents.loops.tool_memory import tool_memory
 from recollect.agents.memory import conversation_limits
-from recollect.agents.memory.conversation_prompts import prompts_of, read_session_prompt, recall_prompt
+from recollect.agents.memory.conversation_prompts import (
+    READ_SESSION,
+    RECALL,
+    read_session_inputs,
+    recall_inputs,
+    recall_prompt,
+)
 from recollect.agents.memory.conversation_units import Unit, dated_sessions, units
 from recollect.agents.memory.prompt_room import prompt_room
 from recollect.agents.memory.tool_memory_limits import budget_of
@@ -40,6 +46,7 @@ from recollect.types import Task
     tokens=conversation_limits.trajectory_tokens,
     window_problem=conversation_limits.window_problem,
     embeds=conversation_limits.embeds,
+    prompts=(READ_SESSION, RECALL),
 )
 async def conversation_qa(task: Task, session: Session, cfg: Config) -> str:
     """Read all sessions without a question, then answer every question from what was kept."""
@@ -110,13 +117,13 @@ def _record(session: Session, kind: str, kept: Kept, refused: Sequence[Unit], us
 
 async def _written(task: Task, session: Session, cfg: Config) -> Kept:
     """One text that the model writes anew after every session, no longer than the budget and a completion."""
-    renderer, prompts = session.binding("memory").renderer, prompts_of(cfg)
+    renderer = session.binding("memory").renderer
     most, size = conversation_limits.text_limits(cfg, renderer)
     memory, texts = "", [""]
     for text in dated_sessions(task.context, cfg.conversation.resolve_dates):
         for part in session.parts(text, size, cfg.memory.split):
-            prompt = read_session_prompt(prompts, part.strip(), memory, most)
-            done = await session.generate(prompt, role="memory", max_tokens=most)
+            shown = read_session_inputs(part.strip(), memory, most)
+            done = await session.turn(cfg, READ_SESSION, shown, role="memory", max_tokens=most)
             memory = cut_text(done.text.strip(), renderer, most, "right")
         texts.append(memory)
         session.note(memory)
@@ -124,8 +131,8 @@ async def _written(task: Task, session: Session, cfg: Config) -> Kept:
 
 
 async def _answer(question: Question, branch: Session, kept: Kept, cfg: Config) -> str:
-    prompts, renderer = prompts_of(cfg), branch.binding("qa").renderer
-    room = prompt_room(recall_prompt(prompts, question.text, ""), branch, cfg)
+    renderer = branch.binding("qa").renderer
+    room = prompt_room(recall_prompt(cfg, question.text, ""), branch, cfg)
     place = kept.at(question.position)
     if kept.texts:
         memory = shortened(kept.texts[place], renderer.spans(kept.texts[place]), room, "left")
@@ -135,7 +142,7 @@ async def _answer(question: Question, branch: Session, kept: Kept, cfg: Config) 
         memory = shortened(text, renderer.spans(text), room, "center")
         if kept.index is not None:
             _event(branch, question.text, found=[name for unit in shown for name in unit.names])
-    return (await branch.generate(recall_prompt(prompts, question.text, memory), role="qa")).text.strip()
+    return (await branch.turn(cfg, RECALL, recall_inputs(question.text, memory), role="qa")).text.strip()
 
 
 async def _found(question: Question, kept: Kept, place: int, room: int, renderer: Renderer, cfg: Config) -> list[Unit]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import parser_for, start_dialogue
+from recollect.agents.tool_loop import parser_for, start_dialogue, system_spec
 from recollect.config import Config
 from recollect.domains.domain import Domain
 from recollect.registries import DOMAINS, agent
@@ -41,7 +41,12 @@ async def _act(task: Task, session: Session, cfg: Config, domain: Domain) -> str
 
 LOOPS = {
     domain.name: agent(
-        roles=domain.roles, asks_first=True, limits_context=True, uses_tools=True, runs_programs=domain.runs_programs
+        roles=domain.roles,
+        asks_first=True,
+        limits_context=True,
+        uses_tools=True,
+        runs_programs=domain.runs_programs,
+        prompts=system_spec(domain.prompt),
     )(loop_of(domain))
     for domain in DOMAINS.values()
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import parser_for, start_dialogue
+from recollect.agents.tool_loop import parser_for, start_dialogue, system_spec
 from recollect.chat.templates import LISTING, LISTINGS
 from recollect.config import Config
 from recollect.registries import agent
 from recollect.types import Task
 
 
-@agent(asks_first=True, limits_context=True, uses_tools=True, native_calls=True)
+@agent(asks_first=True, limits_context=True, uses_tools=True, native_calls=True, prompts=system_spec(""))
 async def hf(task: Task, session: Session, cfg: Config) -> str:
     """Call tools until a turn has no call; that turn is the answer, unless a tool ended the episode."""
     bound = session.binding("agent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import parser_for, start_dialogue
+from recollect.agents.tool_loop import parser_for, start_dialogue, system_spec
 from recollect.chat.text_calls import react_answer
 from recollect.config import Config
 from recollect.registries import agent
@@ -22,7 +22,7 @@ Thought: why you are done
 Final Answer: the answer"""
 
 
-@agent(asks_first=True, limits_context=True, uses_tools=True, needs_tools=True)
+@agent(asks_first=True, limits_context=True, uses_tools=True, needs_tools=True, prompts=system_spec(PROMPT))
 async def react(task: Task, session: Session, cfg: Config) -> str:
     """Thought, action, observation, until there is a final answer or a turn without an action."""
     parse = parser_for(cfg, "react")

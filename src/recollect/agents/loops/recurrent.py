@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from recollect.agents.first_prompt import cut_text
 from recollect.agents.memory import recurrent_limits
-from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
+from recollect.agents.memory.recurrent_prompts import ANSWER, EMPTY_MEMORY, READ
 from recollect.agents.session import Session
 from recollect.config import Config, MemoryLimits
 from recollect.data.documents import centre_cut
@@ -35,6 +35,7 @@ def sections_of(task: Task, session: Session, limits: MemoryLimits) -> Iterator[
     longest_completion=recurrent_limits.longest_completion,
     tokens=recurrent_limits.trajectory_tokens,
     window_problem=recurrent_limits.window_problem,
+    prompts=(READ, ANSWER),
 )
 async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     """One memory turn per section, then one answer turn that sees the question and the memory only."""
@@ -43,12 +44,12 @@ async def recurrent(task: Task, session: Session, cfg: Config) -> str:
     limits = cfg.recurrent.memory.config
     reader, writer = session.binding("memory").renderer, session.binding("qa").renderer
     question = cut_text(task.question, writer, limits.max_prompt_length, cfg.data.truncation)
-    shown = question if limits.query_aware else None
+    asked = {"question": question} if limits.query_aware else {}
     memory = ""
     for chunk in sections_of(task, session, limits):
-        prompt = update_prompt(limits.style, limits.layout, shown, chunk.strip(), memory)
-        done = await session.generate(prompt, role="memory", max_tokens=limits.max_memorization_length)
+        shown = {**asked, "section": chunk.strip(), "memory": memory or EMPTY_MEMORY}
+        done = await session.turn(cfg, READ, shown, role="memory", max_tokens=limits.max_memorization_length)
         memory = cut_text(done.text.strip(), reader, limits.max_memorization_length, "right")
         session.note(memory)
-    prompt = answer_prompt(limits.style, question, memory)
-    return (await session.generate(prompt, role="qa", max_tokens=limits.max_final_response_length)).text
+    shown = {"question": question, "memory": memory or EMPTY_MEMORY}
+    return (await session.turn(cfg, ANSWER, shown, role="qa", max_tokens=limits.max_final_response_length)).text

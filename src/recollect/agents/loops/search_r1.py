@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.agents.session import Session
-from recollect.agents.tool_loop import parser_for, start_dialogue
+from recollect.agents.tool_loop import parser_for, start_dialogue, system_spec
 from recollect.chat.text_calls import SEARCH_TOOLS, search_r1_answer
 from recollect.config import Config
 from recollect.registries import agent
@@ -14,7 +14,14 @@ knowledge, write <search> a query </search> and you are given what was found bet
 Search as often as you need. When you know the answer, write it between <answer> and </answer> and nothing else."""
 
 
-@agent(asks_first=True, limits_context=True, uses_tools=True, needs_tools=True, calls=SEARCH_TOOLS)
+@agent(
+    asks_first=True,
+    limits_context=True,
+    uses_tools=True,
+    needs_tools=True,
+    calls=SEARCH_TOOLS,
+    prompts=system_spec(PROMPT),
+)
 async def search_r1(task: Task, session: Session, cfg: Config) -> str:
     """Search and reason in one growing turn, until it holds an answer or ends without a search."""
     parse = parser_for(cfg, "search_r1")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from recollect.agents.memory import tool_memory_limits
-from recollect.agents.memory.conversation_prompts import prompts_of, read_session_prompt, recall_prompt
+from recollect.agents.memory.conversation_prompts import read_session_prompt, recall_prompt
 from recollect.agents.memory.section_sizes import section_sizes
 from recollect.agents.memory.tool_memory_limits import budget_of
 from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.questions import questions_of
-from recollect.types import Message, Task
+from recollect.types import Task
 
 SEARCHED = ("turns", "sessions", "observations")
 LEAST = 64  # tokens of a session that a prompt has room for at least
@@ -27,7 +27,7 @@ def embeds(cfg: Config) -> str:
 def text_limits(cfg: Config, renderer: Renderer) -> tuple[int, int]:
     """Tokens of the text that ``recurrent`` writes, and of a session that a prompt shows beside it."""
     most = min(budget_of(cfg), cfg.data.max_response_length)
-    frame = _tokens(renderer, read_session_prompt(prompts_of(cfg), "", "", most))
+    frame = len(renderer.prompt(read_session_prompt(cfg, "", "", most)))
     return most, min(cfg.memory.chunk_size, cfg.data.max_prompt_length - frame - most)
 
 
@@ -49,7 +49,7 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
     if cfg.conversation.memory == "notes":
         return tool_memory_limits.window_problem(cfg, renderer, window, question, role)
     said = cfg.data.max_response_length
-    frame = _tokens(renderer, recall_prompt(prompts_of(cfg), question, ""))
+    frame = len(renderer.prompt(recall_prompt(cfg, question, "")))
     if frame + LEAST > min(cfg.data.max_prompt_length, window - said):
         return (
             f"the model's window of {window} tokens is too small: question and frame {frame} + memory {LEAST} at least "
@@ -66,7 +66,3 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
             "memory.chunk_size or data.max_response_length"
         )
     return ""
-
-
-def _tokens(renderer: Renderer, text: str) -> int:
-    return len(renderer.prompt([Message("user", text)]))

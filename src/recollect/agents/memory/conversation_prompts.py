@@ -1,81 +1,81 @@
-"""The wording of the prompts of ``conversation_qa``, or a file with others."""
+"""The wording of the prompts of ``conversation_qa``."""
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
-
 from recollect.agents.memory.recurrent_prompts import EMPTY_MEMORY
+from recollect.agents.wording import worded
 from recollect.config import Config
-from recollect.files.reading import MB, read_json
-from recollect.types import BadInput
+from recollect.config.prompt_file import wording
+from recollect.registries import PromptSpec
+from recollect.types import Message
 
-FIELDS = {"read": ("session", "memory", "budget"), "answer": ("memory", "question")}  # what each has to hold
+_KEEP = (
+    "You keep a memory of a conversation that goes on for months. Questions about it come later, when you see "
+    "the memory alone."
+)
+_WRITE = (
+    "Write the memory anew: keep what it says, and add what this session tells about each speaker, with dates. {}"
+    "Reply with the new memory and nothing else."
+)
+_SAY = (
+    "Answer with a short phrase, in words of the memory where you can, and with dates such as 7 May 2023. "
+    'If the memory does not say it, answer "Not mentioned".'
+)
+_ROOM = "It may have {budget} tokens. "
+_MEMORY, _SESSION = "<memory>\n{memory}\n</memory>\n\n", "<session>\n{session}\n</session>"
+
 CONVERSATION_PROMPTS = {
     "instruct": {
-        "read": (
-            "You keep a memory of a conversation that goes on for months. Questions about it come later, when you see "
-            "the memory alone.\n\n<memory>\n{memory}\n</memory>\n\nThe next session:\n\n"
-            "<session>\n{session}\n</session>\n\n"
-            "Write the memory anew: keep what it says, and add what this session tells about each speaker, with "
-            "dates. It may have {budget} tokens. Reply with the new memory and nothing else."
-        ),
-        "answer": (
-            "This is what you remember of a conversation:\n\n<memory>\n{memory}\n</memory>\n\n"
-            "Question: {question}\n\n"
-            "Answer with a short phrase, in words of the memory where you can, and with dates such as 7 May 2023. "
-            'If the memory does not say it, answer "Not mentioned".'
-        ),
+        "read": f"{_KEEP}\n\n{_MEMORY}The next session:\n\n{_SESSION}\n\n{_WRITE.format(_ROOM)}",
+        "answer": f"This is what you remember of a conversation:\n\n{_MEMORY}Question: {{question}}\n\n{_SAY}",
     },
     "plain": {
         "read": "Section: {session}\nMemory: {memory}\n",
         "answer": "Question: {question}\nMemory: {memory}\nAnswer:",
     },
 }
+FRAMES = {
+    "instruct": {
+        "read": f"{_MEMORY}{_SESSION}\n\nThe new memory may have {{budget}} tokens.",
+        "answer": f"{_MEMORY}Question: {{question}}",
+    },
+    "plain": CONVERSATION_PROMPTS["plain"],
+}
+INSTRUCTIONS = {
+    "instruct": {
+        "read": f"{_KEEP}\n\n{_WRITE.format('')}",
+        "answer": f"Answer from your memory of a conversation. {_SAY}",
+    },
+    "plain": {"read": "", "answer": ""},
+}
 
 
-def prompts_of(cfg: Config) -> Mapping[str, str]:
-    """The templates: those of agent.prompts, else recollect's own in the style of memory.style."""
-    own = CONVERSATION_PROMPTS[cfg.memory.style]
-    return own if cfg.agent.prompts is None else {**own, **read_prompts(cfg.agent.prompts)}
+def _prompt(name: str, inputs: tuple[str, ...], also: tuple[str, ...] = ()) -> PromptSpec:
+    own, told, frame = (
+        lambda cfg, texts=texts: texts[cfg.memory.style][name] for texts in (CONVERSATION_PROMPTS, INSTRUCTIONS, FRAMES)
+    )
+    return PromptSpec(name, own, told, frame, lambda cfg: inputs, also)
 
 
-@cache
-def read_prompts(file: str) -> Mapping[str, str]:
-    """The templates of a file; one that lacks a place for what it has to show is refused."""
-    path = Path(file).expanduser()
-    given = read_json(path, 16 * MB, "file of prompts")
-    found = given.get("prompts") if isinstance(given, Mapping) else None
-    if not isinstance(found, Mapping) or not all(isinstance(text, str) for text in found.values()):
-        raise BadInput(f"agent.prompts={file}: expected an object `prompts` with texts under {', '.join(FIELDS)}")
-    for name, text in found.items():
-        if name not in FIELDS:
-            raise BadInput(f"agent.prompts={file}: the prompt {name} is unknown; known: {', '.join(FIELDS)}")
-        _check(name, text, file)
-    return dict(found)
+READ_SESSION = _prompt("read", ("session", "memory"), ("budget",))
+RECALL = _prompt("answer", ("memory", "question"))
 
 
-def _check(name: str, text: str, file: str) -> None:
-    try:
-        held = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
-    except ValueError as error:
-        raise BadInput(
-            f"agent.prompts={file}: {name} is no template ({error}); write braces of its own twice"
-        ) from None
-    needed = [field for field in FIELDS[name] if field != "budget"]
-    if missing := [field for field in needed if field not in held]:
-        raise BadInput(f"agent.prompts={file}: {name} has no {{{missing[0]}}}")
-    if other := [field for field in held if field not in FIELDS[name]]:
-        raise BadInput(f"agent.prompts={file}: {name} holds {{{other[0]}}}; it may hold {', '.join(FIELDS[name])}")
+def read_session_inputs(session: str, memory: str, budget: int) -> dict[str, str]:
+    """What a turn that reads a session is shown."""
+    return {"session": session, "memory": memory or EMPTY_MEMORY, "budget": str(budget)}
 
 
-def read_session_prompt(prompts: Mapping[str, str], session: str, memory: str, budget: int) -> str:
+def recall_inputs(question: str, memory: str) -> dict[str, str]:
+    """What a turn that answers from what is remembered is shown."""
+    return {"question": question, "memory": memory or EMPTY_MEMORY}
+
+
+def read_session_prompt(cfg: Config, session: str, memory: str, budget: int) -> list[Message]:
     """The prompt of a turn that reads a session."""
-    return prompts["read"].format(session=session, memory=memory or EMPTY_MEMORY, budget=budget)
+    return worded(wording(cfg, READ_SESSION), read_session_inputs(session, memory, budget))
 
 
-def recall_prompt(prompts: Mapping[str, str], question: str, memory: str) -> str:
+def recall_prompt(cfg: Config, question: str, memory: str) -> list[Message]:
     """The prompt of a turn that answers from what is remembered."""
-    return prompts["answer"].format(question=question, memory=memory or EMPTY_MEMORY)
+    return worded(wording(cfg, RECALL), recall_inputs(question, memory))

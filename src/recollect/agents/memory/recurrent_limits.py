@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from recollect.agents.first_prompt import cut_text, too_many
-from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
+from recollect.agents.memory.recurrent_prompts import ANSWER, EMPTY_MEMORY, READ
 from recollect.agents.memory.section_sizes import section_sizes
+from recollect.agents.wording import worded
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.types import Message, Task
+from recollect.config.prompt_file import wording
+from recollect.registries import PromptSpec
+from recollect.types import Task
 
 KEY = "recurrent.memory.config"
 
@@ -27,15 +30,20 @@ def trajectory_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int,
     """Turns, prompt tokens, response tokens and the longest turn of one trajectory, at most."""
     limits = cfg.recurrent.memory.config
     chunks = section_sizes(task, renderer, limits.chunk_size, limits.split, limits.max_chunks)
-    asked = lambda text: len(renderer.prompt([Message("user", text)]))
-    update = asked(update_prompt(limits.style, limits.layout, task.question, "", ""))
-    answer = asked(answer_prompt(limits.style, task.question, "")) + limits.max_memorization_length
+    update = frame_tokens(cfg, renderer, READ, task.question)
+    answer = frame_tokens(cfg, renderer, ANSWER, task.question) + limits.max_memorization_length
     memories = max(0, len(chunks) - 1) * limits.max_memorization_length
     response = len(chunks) * limits.max_memorization_length + limits.max_final_response_length
     longest = max(
         update + max(chunks, default=0) + 2 * limits.max_memorization_length, answer + limits.max_final_response_length
     )
     return len(chunks) + 1, len(chunks) * update + sum(chunks) + memories + answer, response, longest
+
+
+def frame_tokens(cfg: Config, renderer: Renderer, prompt: PromptSpec, question: str) -> int:
+    """Tokens of a prompt without a section and without a memory; its demonstrations count."""
+    shown = {"question": question, "section": "", "memory": EMPTY_MEMORY}
+    return len(renderer.prompt(worded(wording(cfg, prompt), shown)))
 
 
 def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, role: str = "") -> str:
@@ -46,8 +54,7 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
         if cfg.data.truncation == "error":
             return too_many(question, renderer, limits.max_prompt_length)
         question = cut_text(question, renderer, limits.max_prompt_length, cfg.data.truncation)
-    asked = lambda text: len(renderer.prompt([Message("user", text)]))
-    frame = asked(update_prompt(limits.style, limits.layout, question, "", ""))
+    frame = frame_tokens(cfg, renderer, READ, question)
     need = frame + limits.chunk_size + 2 * memory
     if need > window and role != "qa":
         return (
@@ -55,7 +62,7 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
             f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
             f"lower {KEY}.chunk_size or max_memorization_length"
         )
-    frame = asked(answer_prompt(limits.style, question, ""))
+    frame = frame_tokens(cfg, renderer, ANSWER, question)
     need = frame + memory + limits.max_final_response_length
     if need > window and role != "memory":
         return (

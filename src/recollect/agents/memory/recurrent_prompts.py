@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recollect.config import Config
+from recollect.registries import PromptSpec
+
 EMPTY_MEMORY = "none"
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Templates with {question}, {chunk} and {memory}. Where the section stands first, all samples share it."""
+    """Templates with {question}, {section} and {memory}. Where the section stands first, all samples share it."""
 
     asked: str  # how an update shows the question; left out where it is not shown
     begin: str  # of an update, by whether the question is shown
@@ -38,18 +41,18 @@ PROMPTS = {
         asked="Question: {question}\n",
         begin="",
         begin_blind="",
-        chunk="Section: {chunk}\n",
+        chunk="Section: {section}\n",
         memory="Memory: {memory}\n",
         end="",
         end_blind="",
         answer="Question: {question}\nMemory: {memory}\nAnswer:",
-        section="Question: {question}\nSection: {chunk}\nAnswer:",
+        section="Question: {question}\nSection: {section}\nAnswer:",
     ),
     "instruct": Prompts(
         asked="<question>\n{question}\n</question>\n\n",
         begin=_READING + " to answer a question.\n\n",
         begin_blind=_READING + ". Questions about it come when you have read it all.\n\n",
-        chunk="<section>\n{chunk}\n</section>\n\n",
+        chunk="<section>\n{section}\n</section>\n\n",
         memory="<memory>\n{memory}\n</memory>\n\n",
         end=_REWRITE + "help with the question" + _NOTHING_ELSE,
         end_blind=_REWRITE + "be asked about" + _NOTHING_ELSE,
@@ -60,7 +63,7 @@ PROMPTS = {
         ),
         section=(
             "Answer the question from the document.\n\n"
-            "<document>\n{chunk}\n</document>\n\n<question>\n{question}\n</question>\n\n"
+            "<document>\n{section}\n</document>\n\n<question>\n{question}\n</question>\n\n"
             "Think if you need to, then put the final answer in \\boxed{{}}."
         ),
     ),
@@ -70,7 +73,7 @@ PROMPTS = {
 def update_prompt(style: str, layout: str, question: str | None, chunk: str, memory: str) -> str:
     """The prompt of a turn that reads a section; a question of None is not shown."""
     template = PROMPTS[style].update(layout, question is not None)
-    return template.format(question=question, chunk=chunk, memory=memory or EMPTY_MEMORY)
+    return template.format(question=question, section=chunk, memory=memory or EMPTY_MEMORY)
 
 
 def answer_prompt(style: str, question: str, memory: str) -> str:
@@ -80,4 +83,51 @@ def answer_prompt(style: str, question: str, memory: str) -> str:
 
 def section_prompt(style: str, question: str, text: str) -> str:
     """The prompt of a baseline, which answers from text and has no memory."""
-    return PROMPTS[style].section.format(question=question, chunk=text)
+    return PROMPTS[style].section.format(question=question, section=text)
+
+
+def shown_parts(template: str) -> str:
+    """The paragraphs of a template that show inputs."""
+    return "\n\n".join(part for part in template.strip().split("\n\n") if _shows(part))
+
+
+def told_parts(template: str) -> str:
+    """The paragraphs of a template that show none: its instruction."""
+    return "\n\n".join(part for part in template.strip().split("\n\n") if not _shows(part)).format()
+
+
+def _shows(part: str) -> bool:
+    return any(f"{{{name}}}" in part for name in ("question", "section", "memory"))
+
+
+def read_template(cfg: Config) -> str:
+    """The template of a turn that reads a section."""
+    limits = cfg.recurrent.memory.config
+    return PROMPTS[limits.style].update(limits.layout, limits.query_aware)
+
+
+def answer_template(cfg: Config) -> str:
+    """The template of the turn that answers."""
+    return PROMPTS[cfg.recurrent.memory.config.style].answer
+
+
+def read_inputs(cfg: Config) -> tuple[str, ...]:
+    """What a turn that reads is shown."""
+    aware = cfg.recurrent.memory.config.query_aware
+    return ("question", "section", "memory") if aware else ("section", "memory")
+
+
+READ = PromptSpec(
+    "read",
+    read_template,
+    lambda cfg: told_parts(read_template(cfg)),
+    lambda cfg: shown_parts(read_template(cfg)),
+    read_inputs,
+)
+ANSWER = PromptSpec(
+    "answer",
+    answer_template,
+    lambda cfg: told_parts(answer_template(cfg)),
+    lambda cfg: shown_parts(answer_template(cfg)),
+    lambda cfg: ("question", "memory"),
+)

@@ -52,7 +52,7 @@ class Agent:
     # the syntax of tool calls; default: that of the agent, or of the chat template
     tool_parser: str | None = choice(of=TOOL_PARSERS, default=None, own=True)
     system_prompt: str | None = None  # first message; tool agents may put {tools} in it
-    # conversation_qa: a JSON file with `prompts`, templates under `read` and `answer`; default: recollect's own
+    # a JSON or YAML file with the agent's prompts (docs/agents.md); default: recollect's own
     prompts: str | None = None
     # who generates: the engine of this process
     backend: str = choice("async_verl", hint="the engine of this process generates")

@@ -123,6 +123,7 @@ def agent_config(cfg: Config, agent: str) -> Config:
         raise BadInput(f"--baseline {agent} is unknown; known: {', '.join(known)}")
     cfg = deepcopy(cfg)
     cfg.agent.agent_type, cfg.agent.tools, cfg.recurrent.enable = agent, [], None
+    cfg.agent.prompts = None  # those of the other agent
     return cfg
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from recollect.agents.first_prompt import given_system
 from recollect.chat.schemas import as_list
 from recollect.config import Config
 from recollect.config.compose import flatten
@@ -82,6 +83,6 @@ def is_generated(path: Path) -> bool:
 
 def system_prompt(cfg: Config, domain: str) -> str:
     """The first message of an agent of the domain."""
-    given = cfg.agent.system_prompt
+    given = given_system(cfg)
     text = DOMAINS[domain].prompt if given is None else given
     return text.replace("{tools}", as_list(Toolbox(tools_of(cfg, domain), cfg).schemas))

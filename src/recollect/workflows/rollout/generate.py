@@ -21,6 +21,7 @@ from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.config.amounts import too_many
+from recollect.config.prompt_file import prompts_hash
 from recollect.files.half_characters import made_whole
 from recollect.files.locks import lock_file
 from recollect.files.output import refuse_output, write_atomic, writing
@@ -164,6 +165,7 @@ class RolloutRequest:
 def plan_of(cfg: Config, request: RolloutRequest, tasks: Sequence[Task], sampling: Sampling) -> str:
     """A digest of what is attempted, by whom and how."""
     settings = [cfg.agent.agent_type, cfg.agent.system_prompt, cfg.agent.max_turns, cfg.agent.reward_name]
+    settings += [prompts_hash(cfg)] if cfg.agent.prompts else []
     settings += [request.policy, request.user, request.n, repr(sampling), cfg.search.corpus, cfg.search.endpoint]
     digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=12)
     for task in tasks:
