@@ -35,12 +35,13 @@ def serve(
     """Serve a checkpoint. As the child of another process it ends when its standard input does."""
     path, run = find_checkpoint(checkpoint)
     cfg = config_of(run, settings)
-<<<<<<< HEAD
+    opening = opening_of(cfg, any("agent.prompts=" in word for word in settings))
     key = checked_key(host)
     sock = listening(host, port)
     found = RoleBinder(cfg, None, say=lambda text: None if child else console.say(text)).loaded(path)
     limits, at_once = afforded(limits)
     server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
+    server.opening = opening
     http = Http(server.app(), limits.connections, at_once)
     gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
     what = f"serving {checkpoint}" + ("" if path == checkpoint else f" ({path})")
@@ -85,9 +86,6 @@ def serve_trainable(shelf: JobShelf, host: str, port: int, limits: ServeLimits, 
 
 def checked_key(host: str) -> str:
     """The key that clients must show; one is needed where others than this machine can ask."""
-=======
-    opening = opening_of(cfg, any("agent.prompts=" in word for word in settings))
->>>>>>> 544717c (agent.prompts: the prompts of the agents as data, with instructions and demonstrations)
     key = key_of(KEY)
     if host not in LOCAL and not key:
         raise BadInput(
@@ -99,19 +97,11 @@ def checked_key(host: str) -> str:
 def afforded(limits: ServeLimits) -> tuple[ServeLimits, int]:
     """The limits with as many connections as there can be, and how many are taken in one go."""
     connections, at_once = affordable(limits.connections)
-<<<<<<< HEAD
     return replace(limits, connections=connections), at_once
 
 
 def address(host: str, sock: socket.socket) -> str:
     """Where clients find the server."""
-=======
-    limits = replace(limits, connections=connections)
-    server = Server(found.sampler, found.renderer, checkpoint, limits, "" if child else key)
-    server.opening = opening
-    http = Http(server.app(), connections, at_once)
-    gc.freeze()  # the model stays: looking for garbage in it takes time that requests wait for
->>>>>>> 544717c (agent.prompts: the prompts of the agents as data, with instructions and demonstrations)
     where = f"[{host}]" if ":" in host else host
     return f"http://{where}:{sock.getsockname()[1]}/v1"
 
