@@ -55,6 +55,11 @@ def wording(cfg: Config, spec: PromptSpec) -> Wording:
     return Wording(spec.template(cfg)) if given is None else made_wording(spec, given, cfg)
 
 
+def prompt_entries(cfg: Config) -> dict[str, Any]:
+    """All prompts of the agent as a file has them: the file's, and templates of the agent's own."""
+    return {name: _prompts(cfg).get(name, spec.template(cfg)) for name, spec in prompt_specs(cfg).items()}
+
+
 def given_wording(cfg: Config, name: str) -> Wording | None:
     """A prompt that the file gives; None where it gives none."""
     return wording(cfg, prompt_specs(cfg)[name]) if name in _prompts(cfg) else None

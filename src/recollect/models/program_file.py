@@ -23,7 +23,7 @@ class ProgramFile:
     merged: Path  # a plain model folder
     adapter: Path | None  # the LoRA adapter alone
     run: Path  # the run whose settings are meant
-    prompts: Mapping[str, str]
+    prompts: Mapping[str, Any]  # as a file of agent.prompts has them
     memory: Mapping[str, Any]  # settings of the memory, for people; the run's own count
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.memory.conversation_prompts import prompts_of
 from recollect.config import Config
+from recollect.config.prompt_file import prompt_entries
 from recollect.config.startup_messages import startup_messages
 from recollect.eval.summary import show_report
 from recollect.files.output import refuse_unwritable, write_atomic
@@ -85,7 +85,7 @@ def _export(plan: LocomoPlan, cfg: Config, run: Path, console: Console) -> Progr
     console.say(export_model(newest, merged, dtype))
     adapter = Path(newest).resolve() if adapter_base(newest) else None
     memory = {"budget": cfg.memory.budget, "style": cfg.memory.style, **asdict(cfg.conversation)}
-    prompts = {} if cfg.conversation.memory == "notes" else prompts_of(cfg)
+    prompts = {} if cfg.conversation.memory == "notes" else prompt_entries(cfg)
     return ProgramFile(merged.resolve(), adapter, run.resolve(), prompts, memory)
 
 
