@@ -14,6 +14,7 @@ import pytest
 from recollect.domains.verify import says
 from recollect.rewards.filler_words import COMMON
 from recollect.rewards.normalized import normalize
+from recollect.rewards.sub_match import gives
 from recollect.rewards.text import sub_em
 from recollect.rewards.trajectory_total import RewardCalculator
 from recollect.types import Task
@@ -205,3 +206,10 @@ def test_lists_of_real_answers_fail_however_they_are_joined(shared_data: Path) -
                 for said in (joiner.join(picked), f"The answer is {joiner.join(picked[::-1])}."):
                     assert sub_em(said, asked) == 0, (asked.question, gold, said)
             assert sub_em(f"It is {gold}.", asked) == 1
+
+
+def test_characters_that_nobody_sees_hide_no_choice() -> None:
+    question = "Pick red, green or blue."
+    assert gives("red", "red", question)
+    assert not gives("red", "red, gr\u200been", question)
+    assert not gives("red", "red, ｇｒｅｅｎ", question)

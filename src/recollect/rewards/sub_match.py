@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from itertools import groupby
 
 from recollect.rewards.choices import alternatives
@@ -23,12 +24,19 @@ _PLAIN = str.maketrans("’‘“”", "''\"\"")
 
 def gives(gold: str, given: str, question: str) -> bool:
     """Whether the gold answer stands in the given one as whole words, with few words of its own beside it."""
-    gold, given, question = (text.translate(_PLAIN) for text in (gold, given, question))
+    gold, given, question = (_visible(text).translate(_PLAIN) for text in (gold, given, question))
     if _is_letter(gold.strip(string.punctuation + " ")) and gold.isascii():
         gold, given, question = (_with_letters(text, gold) for text in (gold, given, question))
     if not _MARK.search(gold):
         given = _MARK.sub(lambda m: " not " if m[0] == "!=" else " or ", given)
     return _gives(gold, given, question)
+
+
+def _visible(text: str) -> str:
+    """A text without characters that nobody sees, such as those that join and break words."""
+    if text.isascii():
+        return text
+    return "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
 
 
 def _gives(answer: str, given: str, question: str) -> bool:
