@@ -101,6 +101,40 @@ def test_values_of_every_kind() -> None:
     assert all(kind == "value" for part in read_tests({"tests": tests}).parts for kind, _, _ in part.steps)  # type: ignore[union-attr]
 
 
+MAIN_PARTS = {
+    "input": "n = int(input())\n    print(add(n, n))",
+    "unittest": "import unittest\n    unittest.main()",
+    "an exit": "import sys\n    sys.exit(0)",
+    "endless": "while True: pass",
+}
+
+
+@pytest.mark.parametrize("name", MAIN_PARTS)
+def test_a_main_part_does_not_run_where_functions_are_called(name: str) -> None:
+    program = fenced(f"{ADD}\nif __name__ == '__main__':\n    {MAIN_PARTS[name]}")
+    rows: list[dict[str, Any]] = [
+        {"test_list": ["assert add(1, 2) == 3"]},
+        {"test_list": ["assert abs(add(1, 2) - 3) < 1e-6"]},
+        {"input_output": {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}},
+        {"test": "def check(candidate):\n    assert candidate(1, 2) == 3", "entry_point": "add"},
+    ]
+    assert [score(program, "code_reward(timeout=5)", **row).total for row in rows] == [1, 1, 1, 1]
+
+
+def test_a_main_part_runs_for_text_in_and_out() -> None:
+    program = fenced(f"{ADD}\nif __name__ == '__main__':\n    print(add(int(input()), 1))")
+    assert score(program, inputs=["1", "2"], outputs=["2", "3"]).total == 1
+
+
+@pytest.mark.parametrize("test", ["assert copied(1) == 1", "assert copied(1) + 0 == 1"])
+def test_a_program_is_a_module_that_others_find(test: str) -> None:
+    program = (
+        "from __future__ import annotations\nimport pickle\nfrom dataclasses import dataclass, field\n@dataclass\n"
+    )
+    program += "class P:\n    x: int = field(default=0)\ndef copied(x): return pickle.loads(pickle.dumps(P(x))).x"
+    assert score(fenced(program), tests=[test]).total == 1
+
+
 EQUAL = "    def __eq__(self, other): return True\n    def __repr__(self): return '3'\n"
 CHEATS = {
     "exits": "import sys\nsys.exit(0)",

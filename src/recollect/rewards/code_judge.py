@@ -15,6 +15,8 @@ import importlib
 import inspect
 import json
 import os
+import sys
+import types
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +27,7 @@ from recollect.rewards.code_objects import SECRET, ProgramObject
 
 def work(link: Link, code: str, given: list[list[str]]) -> None:
     """The worker: load the imports and classes it is given, then the program, say what there is, and answer."""
-    space: dict[str, Any] = {"__name__": "__main__"}
+    space = fresh_module()
     try:
         for _, text in given:
             with suppress(Exception):
@@ -39,6 +41,12 @@ def work(link: Link, code: str, given: list[list[str]]) -> None:
             link.answer(link.receive())
     finally:
         os._exit(0)
+
+
+def fresh_module() -> dict[str, Any]:
+    """The names of an empty module, not ``__main__``: the part of a program that runs a file does not run."""
+    module = sys.modules["solution"] = types.ModuleType("solution")
+    return vars(module)
 
 
 def _kind(link: Link, value: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 Two styles: text in and text out, and assertions. What a program is compared with stays here, outside the sandbox: of an
 assertion ``call == value`` the program sees only the call and says what it gives. A program that exits early, prints
-what it likes or returns objects that equal everything gains nothing by it. An assertion of another form is decided
+what it likes or returns objects that equal everything gains nothing by it. Where functions are called, the program is
+a module ``solution``; it is ``__main__`` for text in and out alone. An assertion of another form is decided
 by a second process inside, which the program answers but cannot enter (``code_judge.py``).
 """
 
@@ -184,7 +185,7 @@ def _lines(text: str) -> list[str]:
 
 
 _HARNESS = """
-import os as _os
+import os as _os, sys as _sys
 def _harness(code, steps):
     out = _os.fdopen(_os.dup(1), "w", encoding="utf-8")
     null = _os.open(_os.devnull, _os.O_RDWR)
@@ -207,7 +208,8 @@ def _harness(code, steps):
                 inner = "".join(show(x, depth + 1) + ", " for x in kind.__iter__(v))
                 return start + inner + end if inner or start != "{" else "set()"
         return show(v.item(), depth + 1)
-    space = {"__name__": "__main__"}
+    _sys.modules["solution"] = type(_sys)("solution")
+    space = vars(_sys.modules["solution"])
     try:
         exec(compile(code, "program", "exec"), space)
     except BaseException:
