@@ -154,6 +154,7 @@ class AgentSpec:
     longest_completion: Callable[[Config], int] | None = None  # default data.max_response_length
     tokens: Callable[[Config, Task, Renderer], TokenCounts] | None = None  # of one trajectory; default a conversation's
     window_problem: Callable[[Config, Renderer, int, str, str], str] | None = None  # see agents/window.py
+    task_problem: Callable[[Config, Task], str] | None = None  # why it cannot attempt a task; empty: it can
     embeds: Callable[[Config], str] | None = None  # the setting for which it needs an embedding model; empty: none
     prompts: tuple[PromptSpec, ...] = ()  # those that agent.prompts may reword
 

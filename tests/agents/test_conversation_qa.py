@@ -175,13 +175,29 @@ def test_one_running_text_is_read_too(renderer: Renderer) -> None:
     assert done.answer == "472"
 
 
-def test_observations_that_are_not_there_are_named(renderer: Renderer) -> None:
-    cfg = settings("conversation.memory=observations")
+def test_observations_that_are_not_there_are_refused_first() -> None:
     row = {"context": ["a text"], "questions": [{"question": "q?", "answer": "a", "category": 4}]}
-    (task,) = tasks_of(cfg, [("here", row)])
-    (done,) = attempt(renderer, cfg, task, lambda prompt: "x")
-    assert done.failure is not None
-    assert "the data has no `observations`" in done.failure.message
+    with pytest.raises(BadInput, match=r"here: conversation.memory=observations, and the data has no `observations`"):
+        tasks_of(settings("conversation.memory=observations"), [("here", row)])
+
+
+EMBEDDED: list[int] = []  # how many texts each call had
+
+
+def embed_letters(texts: list[str]) -> list[list[float]]:
+    EMBEDDED.append(len(texts))
+    return [[float(text.lower().count(letter)) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+
+
+@pytest.mark.parametrize("method", ["dense", "hybrid"])
+def test_search_by_meaning_embeds_a_conversation_once(renderer: Renderer, tmp_path: Path, method: str) -> None:
+    EMBEDDED.clear()
+    name = f"search.embedding_model={__name__}:embed_letters"
+    cfg = settings(f"conversation.method={method}", "conversation.top_k=2", f"memory.budget=90{len(method)}", name)
+    done = attempt(renderer, cfg, task_of(tmp_path, cfg), lambda prompt: "x", n=2)
+    assert all(each.failure is None for each in done)
+    assert all(len(e["found"]) == 2 for each in done for e in each.events if "found" in e)
+    assert sum(size for size in EMBEDDED if size > 1) <= 6  # six turns, whatever number of attempts and questions
 
 
 def test_prompts_of_a_file_are_used(renderer: Renderer, tmp_path: Path) -> None:

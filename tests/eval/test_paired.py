@@ -102,3 +102,20 @@ def test_what_cannot_be_compared_is_one_line(words: list[str], message: str, tmp
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_questions_of_categories_are_paired(tmp_path: Path) -> None:
+    def talk(gain: float) -> Item:
+        scores = [gain if i % 5 < 4 else 0.5 for i in range(40)]
+        rows = [{"category": 1 + i % 5, "answer": "", "scores": {"locomo_f1": s}} for i, s in enumerate(scores)]
+        return Item("conv-1", 0, "locomo", 3, "", 0.0, dict.fromkeys(("em", "f1", "sub_em"), 0.0), questions=rows)
+
+    first, second = (store(tmp_path / n, {"conversation_qa": [talk(g)]}) for n, g in (("a", 0.25), ("b", 0.5)))
+    done = run("compare", first, second, "--metric", "locomo_f1", "-q")
+    assert done.returncode == 0, done.stderr
+    rows = {row["what"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["1–4"]["n"] == 32
+    assert rows["1–4"]["difference"] == rows["1–4"]["low"] == 0.25
+    assert rows["5 adversarial"]["difference"] == 0.0
+    assert rows["all"]["n"] == 40
+    assert run("compare", first, second, "--metric", "set_f1").returncode == 2

@@ -84,7 +84,9 @@ def compare(
     second: Annotated[
         str | None, typer.Argument(help="Others of the same items. Without it: lengths and agents of the first.")
     ] = None,
-    metric: Annotated[str, typer.Option(help="reward, em, f1 or sub_em.")] = "reward",
+    metric: Annotated[
+        str, typer.Option(help="reward, em, f1 or sub_em; of LoCoMo's questions locomo_f1, set_f1, …")
+    ] = "reward",
     agent: Annotated[str | None, typer.Option(help="An agent of the first; default: the evaluated one.")] = None,
     other_agent: Annotated[str | None, typer.Option(help="An agent of the second, such as a baseline.")] = None,
     quiet: Quiet = False,

@@ -28,7 +28,11 @@ def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task
     fields = {k: v for k, v in row.items() if k not in (data.context_key, SECTIONS, "paragraph_ids")}
     source = str(row.get("data_source") or row.get("source") or "default")
     accepted = tuple(map(without_surrogates, answers))
-    return Task(str(row.get("id", index)), without_surrogates(question), context, accepted, source, fields, place)
+    task = Task(str(row.get("id", index)), without_surrogates(question), context, accepted, source, fields, place)
+    spec = AGENTS.of(cfg.agent.agent_type)
+    if spec and spec.task_problem and (problem := spec.task_problem(cfg, task)):
+        raise BadInput(f"{place}: {problem}")
+    return task
 
 
 def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[str]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from recollect.data.locomo import ADVERSARIAL, CATEGORIES
+from recollect.eval.by_category import ANSWERABLE, CATEGORY_METRICS
 from recollect.eval.items import METRICS, Item
 from recollect.types import BadInput
 
@@ -35,7 +37,8 @@ class PairedDifference:
 def item_scores(items: Sequence[Item], metric: str) -> dict[tuple[str, int], float]:
     """The mean score of each question at each length, over its samples."""
     if metric not in (REWARD, *METRICS):
-        raise BadInput(f"--metric {metric} is unknown; known: {', '.join([REWARD, *METRICS])}")
+        known = ", ".join([REWARD, *METRICS, *CATEGORY_METRICS])
+        raise BadInput(f"--metric {metric} is unknown; known: {known}")
     found: dict[tuple[str, int], list[float]] = {}
     for item in items:
         score = item.reward if metric == REWARD else item.scores[metric]
@@ -78,6 +81,30 @@ def between(first: Mapping[tuple[str, int], float], second: Mapping[tuple[str, i
             at = [{key: score for key, score in scores.items() if key[1] == n} for scores in (first, second)]
             whole.append(paired(f"length {n}", *at))
     return [row for row in whole if row is not None]
+
+
+QuestionScores = dict[tuple[int, str, int], float]  # category, task, number of the question → mean score over samples
+
+
+def question_values(items: Sequence[Item], metric: str) -> QuestionScores:
+    """The mean score of each question that has a category, over its samples."""
+    found: dict[tuple[int, str, int], list[float]] = {}
+    for item in items:
+        for i, row in enumerate(item.questions):
+            if metric in row["scores"]:
+                found.setdefault((row["category"], item.id, i), []).append(row["scores"][metric])
+    return {key: sum(scores) / len(scores) for key, scores in found.items()}
+
+
+def between_categories(first: QuestionScores, second: QuestionScores) -> list[PairedDifference]:
+    """Two evaluations on the questions that both have: all, categories 1 to 4, and each category."""
+    chosen = {"all": tuple(CATEGORIES), ANSWERABLE: tuple(c for c in CATEGORIES if c != ADVERSARIAL)}
+    chosen |= {f"{number} {name}": (number,) for number, name in CATEGORIES.items()}
+    made = []
+    for what, kinds in chosen.items():
+        parts = [{key: score for key, score in scores.items() if key[0] in kinds} for scores in (first, second)]
+        made.append(paired(what, *parts))
+    return [row for row in made if row is not None]
 
 
 def across_lengths(scores: Mapping[tuple[str, int], float]) -> list[PairedDifference]:

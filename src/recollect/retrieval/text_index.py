@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from threading import Lock
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class TextIndex:
         self._lengths: list[int] = []
         self._holders: dict[str, list[int]] = {}
         self._vectors: list[np.ndarray] = []
+        self._embedding = Lock()
 
     def add(self, text: str) -> None:
         """One more text."""
@@ -50,9 +52,10 @@ class TextIndex:
         if self.embedder is None:
             raise ValueError("there is no embedding model")
         size = len(self.texts) if first is None else min(first, len(self.texts))
-        missing = self.texts[len(self._vectors) : size]
-        if missing:
-            self._vectors += list(embed(self.embedder, missing))
+        with self._embedding:  # questions are answered side by side, in threads
+            missing = self.texts[len(self._vectors) : size]
+            if missing:
+                self._vectors += list(embed(self.embedder, missing))
         if not size:
             return []
         return best(np.stack(self._vectors[:size]) @ embed(self.embedder, [query])[0], most)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from recollect.agents.first_prompt import cut_text, shortened
@@ -29,6 +30,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.questions import Question, given_chunks
 from recollect.registries import agent
+from recollect.retrieval.dense import Embedder
 from recollect.retrieval.embedding_check import embedder_of
 from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
@@ -45,6 +47,7 @@ from recollect.types import Task
     baseline=True,
     tokens=conversation_limits.trajectory_tokens,
     window_problem=conversation_limits.window_problem,
+    task_problem=conversation_limits.task_problem,
     embeds=conversation_limits.embeds,
     prompts=(READ_SESSION, RECALL),
 )
@@ -87,8 +90,7 @@ def _kept(task: Task, session: Session, cfg: Config) -> Kept:
     kind, renderer = cfg.conversation.memory, session.binding("memory").renderer
     if kind == "none":
         return Kept()
-    index = TextIndex(embedder_of(cfg) if conversation_limits.embeds(cfg) else None) if kind != "whole" else None
-    kept, used, refused = Kept(index=index), 0, list[Unit]()
+    kept, used, refused = Kept(), 0, list[Unit]()
     for own in units(task, kind, cfg.conversation.resolve_dates):
         for unit in own:
             cost = len(renderer.encode(f"{unit.text}\n"))
@@ -97,11 +99,21 @@ def _kept(task: Task, session: Session, cfg: Config) -> Kept:
                 continue
             used += cost
             kept.units.append(unit)
-            if index is not None:
-                index.add(unit.text)
         kept.ends.append(len(kept.units))
+    if kind != "whole":
+        finder = embedder_of(cfg) if conversation_limits.embeds(cfg) else None
+        kept.index = _indexed(tuple(unit.text for unit in kept.units), finder)
     _record(session, kind, kept, refused, used, cfg)
     return kept
+
+
+@lru_cache(maxsize=16)
+def _indexed(texts: tuple[str, ...], embedder: Embedder | None) -> TextIndex:
+    """Texts that can be searched; the attempts at a conversation share them, and their vectors."""
+    index = TextIndex(embedder)
+    for text in texts:
+        index.add(text)
+    return index
 
 
 def _record(session: Session, kind: str, kept: Kept, refused: Sequence[Unit], used: int, cfg: Config) -> None:

@@ -24,6 +24,12 @@ def embeds(cfg: Config) -> str:
     return f"conversation.method={limits.method}" if needed else ""
 
 
+def task_problem(cfg: Config, task: Task) -> str:
+    """What is said about a task that lacks what is to be remembered; empty where all is there."""
+    lacks = cfg.conversation.memory == "observations" and not task.fields.get("observations")
+    return "conversation.memory=observations, and the data has no `observations`" if lacks else ""
+
+
 def text_limits(cfg: Config, renderer: Renderer) -> tuple[int, int]:
     """Tokens of the text that ``recurrent`` writes, and of a session that a prompt shows beside it."""
     most = min(budget_of(cfg), cfg.data.max_response_length)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recollect.eval.by_category import CATEGORY_METRICS
 from recollect.eval.items import Item, read_items
-from recollect.eval.paired import PairedDifference, across_lengths, between, item_scores
+from recollect.eval.paired import (
+    PairedDifference,
+    across_lengths,
+    between,
+    between_categories,
+    item_scores,
+    question_values,
+)
 from recollect.files.reading import read_json
 from recollect.runtime.console import Console
 from recollect.types import BadInput
@@ -27,6 +35,9 @@ def compare(first: str, second: str | None, metric: str, agents: Agents, console
 
 
 def _two(first: str, second: str, metric: str, agents: Agents) -> list[PairedDifference]:
+    if metric in CATEGORY_METRICS:
+        x, y = (question_values(items_of(name, who), metric) for name, who in zip((first, second), agents, strict=True))
+        return between_categories(x, y)
     a, b = (item_scores(items_of(name, agent), metric) for name, agent in zip((first, second), agents, strict=True))
     return between(a, b)
 

@@ -21,10 +21,10 @@ VAGUE = {2: "Some time ago, a while before they talked about it"}  # by category
 VAGUEST = "Something that matters to them, which they talked about"
 AT_ONCE = 16
 
-Made = tuple[str, Task, str]  # its kind, the question, the answer
+ConstructedAnswer = tuple[str, Task, str]  # its kind, the question, the answer
 
 
-def constructed(tasks: Sequence[Task]) -> Iterator[Made]:
+def constructed(tasks: Sequence[Task]) -> Iterator[ConstructedAnswer]:
     """For each question of categories 1 to 4: its gold, a vague answer, and another question's gold."""
     asked = [q.task(task) for task in tasks for q in questions_of(task) if q.fields.get("category") != ADVERSARIAL]
     for i, question in enumerate(asked):
@@ -58,7 +58,7 @@ def measure_judge(cfg: Config, test: Path, console: Console) -> dict[str, Any]:
     return found
 
 
-async def _verdicts(made: Sequence[Made], cfg: Config, done: Any) -> list[float | None]:
+async def _verdicts(made: Sequence[ConstructedAnswer], cfg: Config, done: Any) -> list[float | None]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def ask(question: Task, answer: str) -> float | None:
