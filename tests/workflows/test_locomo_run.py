@@ -53,7 +53,9 @@ def test_the_program_is_evaluated_and_its_prompts_are_used(trained: Path) -> Non
     who = named(str(file), [], [])
     assert who.cfg.agent.prompts == str(file)
     assert who.cfg.agent.agent_type == "conversation_qa"
-    assert named(str(file), [], ["agent.prompts=other.json"]).cfg.agent.prompts == "other.json"
+    other = trained / "other.json"
+    other.write_text(json.dumps({"prompts": {"answer": "{question} {memory}"}}))
+    assert named(str(file), [], [f"agent.prompts={other}"]).cfg.agent.prompts == str(other)
     done = run("locomo", "--mode", "evaluate", "--num-test", "6", *SPLIT, "-q", cwd=trained)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip().splitlines()[-1])
