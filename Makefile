@@ -82,10 +82,13 @@ $(DSPY)/.installed: $(STAMP)
 	$(PYTHON) -m venv $(DSPY)
 	$(DSPY)/bin/pip install --quiet --disable-pip-version-check dspy==3.4.1 openai requests
 	$(DSPY)/bin/pip install --quiet --disable-pip-version-check --no-deps --target $(DSPY)/arbor arbor-ai==0.2.17
+	$(PYTHON) -m venv $(DSPY)/3.0
+	$(DSPY)/3.0/bin/pip install --quiet --disable-pip-version-check dspy==3.0.4
 	touch $@
 
 test-dspy: $(DSPY)/.installed ## a DSPy program with arbor-ai's client trains through the server (installs both beside the rest)
-	RECOLLECT_DSPY_PYTHON=$(DSPY)/bin/python RECOLLECT_ARBOR_FILES=$(DSPY)/arbor $(BIN)/pytest -s tests/serve/arbor/test_real_client.py
+	RECOLLECT_DSPY_PYTHON=$(DSPY)/bin/python RECOLLECT_ARBOR_FILES=$(DSPY)/arbor \
+		RECOLLECT_DSPY30_PYTHON=$(DSPY)/3.0/bin/python $(BIN)/pytest -s tests/serve/arbor/test_real_client.py
 
 wheel: $(STAMP)  ## build the wheel of the package into dist/
 	rm -rf dist build

@@ -2,11 +2,13 @@
 
     python dspy_program.py URL FOLDER_OF_ARBOR STEPS
 
-The last line that it prints is JSON: held-out scores before and after, and the model's name after training.
+Without a folder (an empty word) it takes the client that is a part of DSPy 3.0. The last line that it prints is JSON:
+held-out scores before and after, and the model's name after training.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import random
@@ -32,6 +34,15 @@ def arbor_client(folder: Path) -> Any:
     sys.modules["arbor_dspy"] = module
     spec.loader.exec_module(module)
     return module
+
+
+def clients(folder: str) -> tuple[Any, Any, dict[str, Any]]:
+    """The provider, the optimizer and what only it takes."""
+    if folder:
+        client = arbor_client(Path(folder))
+        return client.ArborProvider, client.ArborGRPO, {"checkpoint": "single-best"}
+    provider = importlib.import_module("dspy.clients.lm_local_arbor").ArborProvider
+    return provider, importlib.import_module("dspy.teleprompt.grpo").GRPO, {}
 
 
 class Plain(dspy.ChatAdapter):  # type: ignore[misc,unused-ignore]
@@ -63,10 +74,10 @@ def exact(gold: Any, guess: Any, trace: Any = None) -> float:
 
 
 def main(url: str, folder: str, steps: int) -> None:
-    client = arbor_client(Path(folder))
+    provider, optimizer, more = clients(folder)
     lm = dspy.LM(
         "openai/arbor:tiny",
-        provider=client.ArborProvider(),
+        provider=provider(),
         api_base=f"{url}/",
         api_key="none",
         max_tokens=16,
@@ -74,7 +85,7 @@ def main(url: str, folder: str, steps: int) -> None:
         num_retries=0,
         **SAMPLING,
     )
-    dspy.configure(lm=lm, adapter=Plain(use_json_adapter_fallback=False))
+    dspy.configure(lm=lm, adapter=Plain())
     rng = random.Random(0)
     train, held_out = ([example(rng) for _ in range(count)] for count in (64, 60))
     program = dspy.Predict("question, memory -> answer")
@@ -88,7 +99,7 @@ def main(url: str, folder: str, steps: int) -> None:
         "per_device_train_batch_size": 32,
         "max_steps": steps,
     }
-    optimizer = client.ArborGRPO(
+    teacher = optimizer(
         metric=exact,
         train_kwargs=settings,
         adapter=dspy.settings.adapter,
@@ -97,9 +108,9 @@ def main(url: str, folder: str, steps: int) -> None:
         num_dspy_examples_per_grpo_step=4,
         num_rollouts_per_grpo_step=8,
         num_steps_for_val=5,
-        checkpoint="single-best",
+        **more,
     )
-    trained = optimizer.compile(program, trainset=train, valset=held_out[:12])
+    trained = teacher.compile(program, trainset=train, valset=held_out[:12])
     after = measure(trained).score
     print(json.dumps({"before": before, "after": after, "model": lm.model}))
 

@@ -59,6 +59,29 @@ def test_a_round_trains_what_was_sampled(arbor: Arbor) -> None:
     assert stored.name.startswith("step-000001")
 
 
+def test_every_reward_goes_to_the_ids_that_earned_it(arbor: Arbor) -> None:
+    """What the job stores of a step is what it trained: ids that decode to the text, with the text's reward."""
+    job = arbor.begin(nested(generations=8))
+    assert arbor.pending(job)
+    said = [arbor.chat(job, "Question:", max_tokens=8, temperature=1.0)[0] for _ in range(8)]
+    rewards = {text: float(i) for i, text in enumerate(dict.fromkeys(said))}
+    batch = [rewarded(asking("Question:"), text, rewards[text]) for text in said]
+    random.Random(1).shuffle(batch)
+    batch[0] = rewarded(asking("Question:"), "an edited text", 99.0)  # this one does not come back
+    loaded = arbor.server.job
+    assert loaded is not None
+    done = arbor.step(job, arbor.pending(job)[0], batch)
+    sampled = {row.completion.ids for row in loaded.store.rows}
+    rows = list(RunDirectory(Path(done["folder"])).trajectories())
+    assert rows
+    for row in rows:
+        (turn,) = row["turns"]
+        ids, text = tuple(turn["ids"]), loaded.renderer.decode(turn["ids"])
+        assert (ids in sampled) == (row["reward"] != 99.0)
+        assert row["reward"] == (rewards[text] if ids in sampled else 99.0)
+    assert done["fidelity"]["completions"]["tokenised"] == 1
+
+
 def test_three_rounds_and_a_final_model(arbor: Arbor) -> None:
     job = arbor.begin()
     for _ in range(3):
