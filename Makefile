@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-dspy test-kernels test-hostile test-notebook test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-dspy test-kernels test-optimize test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -89,6 +89,10 @@ $(DSPY)/.installed: $(STAMP)
 test-dspy: $(DSPY)/.installed ## a DSPy program with arbor-ai's client trains through the server (installs both beside the rest)
 	RECOLLECT_DSPY_PYTHON=$(DSPY)/bin/python RECOLLECT_ARBOR_FILES=$(DSPY)/arbor \
 		RECOLLECT_DSPY30_PYTHON=$(DSPY)/3.0/bin/python $(BIN)/pytest -s tests/serve/arbor/test_real_client.py
+
+test-optimize: $(STAMP) ## the agents as DSPy programs, and `recollect optimize` with each optimizer (installs them)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dspy]'
+	$(BIN)/pytest tests/dspy tests/workflows/test_optimize_request.py
 
 wheel: $(STAMP)  ## build the wheel of the package into dist/
 	rm -rf dist build

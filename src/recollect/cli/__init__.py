@@ -23,7 +23,14 @@ __all__ = ["app", "main"]
 COMPLETION = "_RECOLLECT_COMPLETE"  # set by the shell that asks for completions
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a disk that takes no more
 
-for _part in ("training", "evaluation", "locomo_command", "trajectories", "package"):  # in the order of --help
+for _part in (
+    "training",
+    "evaluation",
+    "optimizing",
+    "locomo_command",
+    "trajectories",
+    "package",
+):  # in the order of --help
     import_module(f"recollect.cli.{_part}")
 
 

@@ -60,6 +60,11 @@ def prompt_entries(cfg: Config) -> dict[str, Any]:
     return {name: _prompts(cfg).get(name, spec.template(cfg)) for name, spec in prompt_specs(cfg).items()}
 
 
+def given_entries(cfg: Config) -> Mapping[str, Any]:
+    """The prompts that the file gives."""
+    return _prompts(cfg)
+
+
 def given_wording(cfg: Config, name: str) -> Wording | None:
     """A prompt that the file gives; None where it gives none."""
     return wording(cfg, prompt_specs(cfg)[name]) if name in _prompts(cfg) else None

@@ -1,0 +1,60 @@
+"""Better prompts for the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recollect.cli.app import Overrides, Quiet, Roles, app, recipe_and_settings
+
+FOLDER = Path("optimized")
+
+
+@app.command()
+def optimize(
+    given: Overrides = None,
+    optimizer: Annotated[str, typer.Option(help="miprov2, simba or gepa.")] = "miprov2",
+    calls: Annotated[int, typer.Option(help="Requests to models that it may make, all in all.")] = 2000,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for prompts.json and report.json.")] = FOLDER,
+    model: Annotated[
+        str | None, typer.Option(help="A run, a checkpoint, a model folder or `tiny`; default: the recipe's model.")
+    ] = None,
+    role: Roles = None,
+    prompt_model: Annotated[
+        str | None, typer.Option(help="Who writes instructions: a model or an address; default: the model itself.")
+    ] = None,
+    num_train: Annotated[int, typer.Option(help="Training questions to learn from.")] = 16,
+    num_val: Annotated[int, typer.Option(help="Further training questions to choose prompts by.")] = 16,
+    seed: Annotated[int, typer.Option(help="Of the optimizer.")] = 0,
+    threads: Annotated[int, typer.Option(help="Attempts side by side.")] = 8,
+    quiet: Quiet = False,
+) -> None:
+    """Optimise an agent's prompts with DSPy, and measure them on held-out tasks before and after.
+
+    \b
+    recollect optimize needle --optimizer gepa --calls 2000 --out optimized
+    recollect eval tiny agent.prompts=optimized/prompts.json
+
+    Run the command again after an interruption and it goes on. Needs `pip install 'recollect-rl[dspy]'`.
+    """
+    os.environ.setdefault("TQDM_DISABLE", "1")  # it is read when tqdm is imported
+    from recollect.config.compose import compose
+    from recollect.models.checkpoints import find_checkpoint
+    from recollect.runtime.console import Console
+    from recollect.samplers.checkpoint_roles import NamedModels, role_settings
+    from recollect.workflows.optimize.optimize_request import OptimizeRequest, refuse_request
+    from recollect.workflows.optimize.optimize_run import optimize as optimized
+
+    recipe, settings = recipe_and_settings(given, None)
+    cfg = compose(recipe, settings)
+    asked = OptimizeRequest(optimizer, calls, out, num_train, num_val, seed, threads, prompt_model)
+    refuse_request(asked, cfg)
+    cfg.roles = {}
+    path = find_checkpoint(model or cfg.actor_rollout_ref.model.path)[0]
+    result = optimized(NamedModels(path, None, dict(role_settings(role or [])), cfg), asked, Console(quiet))
+    if quiet:
+        print(json.dumps(result))

@@ -1,0 +1,77 @@
+"""Answers of a policy that DSPy's cache keeps. A killed optimisation that starts again asks only what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from recollect.dspy.call_budget import CallBudget
+from recollect.types import Completion, Message, Sampling
+
+
+class Remembered:
+    """A policy whose answers are kept and whose requests are counted.
+
+    ``place`` says whose answers these are, since DSPy's cache does not know addresses.
+    """
+
+    def __init__(self, policy: Any, place: str, budget: CallBudget) -> None:
+        self.policy, self.place, self.budget = policy, place, budget
+        self._under_way: dict[str, asyncio.Future[Completion]] = {}
+        if hasattr(policy, "chat"):
+            self.chat = self._chat
+
+    @property
+    def window(self) -> int | None:
+        return getattr(self.policy, "window", None)
+
+    @property
+    def version(self) -> int:
+        return int(self.policy.version)
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """The cached completion, or a new one."""
+        key = self._key([*map(int, prompt_ids)], sampling)
+        return await self._once(key, lambda: self.policy.generate(prompt_ids, sampling))
+
+    async def _chat(self, log: Sequence[Any], tools: Any, sampling: Sampling) -> Completion:
+        shown = [[m.role, m.content] if isinstance(m, Message) else ["assistant", m.text] for m in log]
+        return await self._once(self._key([shown, tools], sampling), lambda: self.policy.chat(log, tools, sampling))
+
+    async def _once(self, key: dict[str, Any], ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        """What is asked several times at once is asked once."""
+        if (kept := self._kept(key)) is not None:
+            return kept
+        name = key["asked"]
+        if name in self._under_way:
+            self.budget.spare()
+            return await asyncio.shield(self._under_way[name])
+        self.budget.take()
+        self._under_way[name] = asyncio.ensure_future(ask())
+        try:
+            return self._keep(key, await self._under_way[name])
+        finally:
+            del self._under_way[name]
+
+    def _key(self, asked: Any, sampling: Sampling) -> dict[str, Any]:
+        named = replace(sampling, key=sampling.key if sampling.temperature else "", keep=False)
+        text = json.dumps([asked, repr(named)], ensure_ascii=False)
+        return {"place": self.place, "asked": hashlib.sha256(text.encode(errors="replace")).hexdigest()}
+
+    def _kept(self, key: dict[str, Any]) -> Completion | None:
+        found = dspy.cache.get(dict(key))
+        if found is None:
+            return None
+        self.budget.spare()
+        return Completion(tuple(found["ids"]), tuple(found["logprobs"]), found["stop"], found["version"], found["text"])
+
+    def _keep(self, key: dict[str, Any], done: Completion) -> Completion:
+        row = {name: getattr(done, name) for name in ("stop", "version", "text")}
+        dspy.cache.put(dict(key), {**row, "ids": list(done.ids), "logprobs": list(done.logprobs)})
+        return done

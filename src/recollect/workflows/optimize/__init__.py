@@ -1,0 +1,1 @@
+"""`recollect optimize`: better prompts for the same weights."""
