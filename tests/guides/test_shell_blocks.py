@@ -57,7 +57,7 @@ def more(words: list[str]) -> list[str] | None:
     """What is added to a command so that it takes no time; None: it is only parsed."""
     command = words[0]
     text = " ".join(words)
-    if command in ("serve", "pipeline") or words[:2] == ["model", "smollm2"]:
+    if command in ("optimize", "serve", "pipeline") or words[:2] == ["model", "smollm2"]:
         return None
     if command == "locomo":  # other models than the embedded one are not there
         return ["--dry-run"] if "size=cpu" in words else None

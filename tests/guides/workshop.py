@@ -51,6 +51,8 @@ def build(folder: Path) -> Path:
     (folder / "dev-v2.0.json").write_text(json.dumps({"data": [squad(n) for n in range(20, 50)]}))
     (folder / "locomo10.json").write_text(json.dumps([conversation(f"conv-{26 + n}", 150) for n in range(3)]))
     write_gguf(folder / "model.gguf")
+    (folder / "optimized").mkdir()
+    (folder / "optimized" / "prompts.json").write_text(json.dumps({"prompts": {"read": {"instruction": "keep"}}}))
     configurations(folder)
     functions(folder)
     trajectories(folder)
