@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from recollect.rewards.code_link import Link
 
 
+def asked_for(name: str) -> bool:
+    """Whether an attribute is looked up on the other side."""
+    return not name.startswith(("_far", "__")) or name in ("__name__", "__doc__")
+
+
 class Far:
     """An object of the other process. It has no order, equals only itself, and is neither true nor false."""
 
@@ -21,7 +26,7 @@ class Far:
         return self._far_ask("call", list(args), named)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_far") or (name.startswith("__") and name not in ("__name__", "__doc__")):
+        if not asked_for(name):
             raise AttributeError(name)
         return self._far_ask("get", name)
 
@@ -33,6 +38,9 @@ class Far:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._far_ask("put", key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self._far_ask("drop", key)
 
     def __len__(self) -> int:
         return int(self._far_ask("len"))
@@ -64,3 +72,28 @@ class Far:
         return isinstance(other, Far) and other._far_number == self._far_number
 
     __hash__ = object.__hash__
+
+
+class Held:
+    """A value of a class that derives from a built-in one: the value is here, what else it has is on the other side."""
+
+    _far_base: Any = object
+
+    def __new__(cls, link: Link, number: int, value: Any) -> Any:
+        made = cls._far_base.__new__(cls, value)
+        made.__dict__.update(_far_link=link, _far_number=number)
+        return made
+
+    def __init__(self, *_: Any) -> None:
+        """Made by then."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not asked_for(name):
+            raise AttributeError(name)
+        return self.__dict__["_far_link"].ask("get", self.__dict__["_far_number"], name)
+
+    def __str__(self) -> str:
+        return str(self.__dict__["_far_link"].ask("str", self.__dict__["_far_number"]))
+
+    def __repr__(self) -> str:
+        return str(self.__dict__["_far_link"].ask("repr", self.__dict__["_far_number"]))

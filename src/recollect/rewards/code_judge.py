@@ -20,9 +20,11 @@ import types
 from contextlib import suppress
 from typing import Any
 
-from recollect.rewards.code_far import Far
-from recollect.rewards.code_link import ALIASES, DEEP, HARMLESS, HELPERS, Gone, Link
+from recollect.rewards.code_far import Held
+from recollect.rewards.code_link import ALIASES, DEEP, HELPERS, Gone, Link
 from recollect.rewards.code_objects import SECRET, ProgramObject
+from recollect.rewards.code_stand_ins import JudgeLink
+from recollect.rewards.code_values import bare, base_of, own_classes
 
 
 def work(link: Link, code: str, given: list[list[str]]) -> None:
@@ -57,88 +59,27 @@ def _kind(link: Link, value: Any) -> list[Any]:
     if place.partition(".")[0] in HELPERS and isinstance(name, str):
         return ["module", place, name]
     if isinstance(value, type) and issubclass(value, Exception):
-        base = next(k.__name__ for k in value.__mro__ if k.__module__ == "builtins")
+        base = next(k.__name__ for k in value.__mro__[1:] if k.__module__ in ("builtins", "solution"))
         return ["error", base, value.__name__]
-    link.kept.append(value)
-    kind = "async" if inspect.iscoroutinefunction(value) else "class" if isinstance(value, type) else "far"
-    kind = "function" if kind == "far" and inspect.isfunction(value) else kind
-    return [kind, len(link.kept) - 1, name if isinstance(name, str) else ""]
+    if isinstance(value, type):
+        return ["class", link.keep(value), [name, *_ancestry(value)]]
+    kind = "async" if inspect.iscoroutinefunction(value) else "function" if inspect.isfunction(value) else "far"
+    return [kind, link.keep(value), name if isinstance(name, str) else ""]
 
 
-class JudgeLink(Link):
-    """The judge's side: stand-ins are of classes with the program's names."""
-
-    def __init__(self, source: int, sink: int) -> None:
-        super().__init__(source, sink, {})
-        self.classes: dict[str, type] = {}
-
-    @property
-    def operations(self) -> dict[str, Any]:
-        return HARMLESS
-
-    def far(self, number: int, kind: str) -> Any:
-        return self.classes.get(kind, ProgramObject)(self, number)
-
-    def names(self, told: list[Any]) -> dict[str, Any]:
-        """Every name of the program's, as the tests may use it; none of Python's own, such as its built-ins."""
-        told = [row for row in told if not str(row[0]).startswith("__")]
-        for name, kind, number, _ in told:
-            if kind == "class":
-                self.classes[name] = FarType(name, (ProgramObject,), {"_far_class": self.named(number)})
-        return {name: found for name, kind, at, of in told if (found := self._name(name, kind, at, of)) is not None}
-
-    def named(self, number: int) -> ProgramObject:
-        """The stand-in for something that has a name, and so may be called again with other arguments."""
-        found = ProgramObject(self, int(number))
-        found.__dict__["_far_named"] = True
-        return found
-
-    def _name(self, name: str, kind: str, at: Any, of: str) -> Any:
-        if kind == "module":
-            return _own(name, str(at), of)
-        if kind == "error":
-            base = getattr(builtins, str(at), None)
-            if not (isinstance(base, type) and issubclass(base, Exception)):
-                return None
-            return self.shared.setdefault(of, type(of, (base,), {}))
-        if kind == "async":
-            return _awaited(self.named(at))
-        if kind == "class":
-            return self.classes[name]
-        if kind == "function":
-            return self.named(at)
-        return self.ask("value", at)
+def _ancestry(kind: type) -> list[Any]:
+    """The built-in class of values that a class derives from, the classes of the program's, and what they replace."""
+    base, own = base_of(kind), own_classes(kind)
+    replaced = {name for k in own for name in vars(k) if base and hasattr(base, name) and not name.startswith("_")}
+    return [base.__name__ if base else "", [k.__name__ for k in own], sorted(replaced)]
 
 
-def _own(name: str, place: str, of: str) -> Any:
-    """The judge's own module, or what a module holds, under the name that it has there; else None."""
-    if place.partition(".")[0] not in HELPERS or name not in (of or place.rpartition(".")[2], ALIASES.get(place)):
-        return None
-    with suppress(ImportError, AttributeError):
-        found = importlib.import_module(place)
-        return getattr(found, of) if of else found
-    return None
-
-
-class FarType(type):
-    """The class of stand-ins for a class of the program's: calling it makes an object over there."""
-
-    def __call__(cls, *args: Any, **named: Any) -> Any:
-        if args and isinstance(args[0], Link):  # a reference that came over the link
-            return super().__call__(*args)
-        return cls.__dict__["_far_class"](*args, **named)
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return cls.__dict__["_far_class"]._far_ask("get", name)
-
-
-def _awaited(far: Far) -> Any:
-    async def call(*args: Any, **named: Any) -> Any:
-        return far(*args, **named)
-
-    return call
+def _flat(value: ProgramObject) -> Any:
+    """An object of a class that derives from a built-in one, as that."""
+    found = value._far_ask("flat")
+    if isinstance(found, ProgramObject):
+        raise TypeError("an object is no literal")
+    return found
 
 
 def show(value: Any, depth: int = 0) -> str:
@@ -147,9 +88,13 @@ def show(value: Any, depth: int = 0) -> str:
         raise ValueError("nested too deeply")
     if value is None or value is True or value is False:
         return repr(value)
+    if isinstance(value, ProgramObject | Held):
+        return show(bare(value) if isinstance(value, Held) else _flat(value), depth + 1)
+    if type(value) is int:
+        return hex(value)
     if isinstance(value, float):
         return repr(value) if value - value == 0 else "1e999" if value > 0 else "-1e999" if value < 0 else "None"
-    if type(value) in (int, str, bytes, complex):
+    if type(value) in (str, bytes, complex):
         return repr(value)
     if type(value).__name__ in ("Fraction", "Decimal"):
         return repr(int(value) if value == int(value) else float(value))

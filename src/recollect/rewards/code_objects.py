@@ -12,8 +12,9 @@ import random
 from contextlib import suppress
 from typing import Any
 
-from recollect.rewards.code_far import Far
-from recollect.rewards.code_link import ARITHMETIC, MADE
+from recollect.rewards.code_far import Far, Held
+from recollect.rewards.code_operations import ARITHMETIC
+from recollect.rewards.code_values import BASES, MADE, bare, name_of
 from recollect.rewards.decoys import decoy, decoys, meaningless, unrelated
 
 SECRET = [b""]  # drawn by the judge after the program's process has parted from it
@@ -26,16 +27,66 @@ class ProgramObject(Far):
     """An object of the program's. What its operators say counts where they tell right from wrong."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        for value in (*args, *named.values()):
-            if isinstance(value, ProgramObject):
-                value.__dict__["_far_passed"] = True
+        handed = _objects([*args, *named.values(), self.__dict__.get("_far_owner")])
+        links = self.__dict__.get("_far_is_class") or not self.__dict__.get("_far_named")
+        for value in handed:
+            value.__dict__.update({"_far_passed": True, **({"_far_linked": True} if links else {})})
         kept = [_copied(v) for v in args], {k: _copied(v) for k, v in named.items()}
         made = super().__call__(*args, **named)
-        if isinstance(made, ProgramObject) and self.__dict__.get("_far_named"):
-            made.__dict__["_far_made"] = (self, *kept)
+        if isinstance(made, ProgramObject):
+            made = self._far_known(made, handed, bool(args or named))
+            if self.__dict__.get("_far_named"):
+                made.__dict__.setdefault("_far_made", (self, *kept))
         return made
 
+    def _far_known(self, made: ProgramObject, handed: list[ProgramObject], given: bool) -> ProgramObject:
+        """The stand-in for what a call gave.
+
+        Lists and sets take the same stand-in for equal and ask no further. So an object that was there before has the
+        same one only if it was handed over, or is the only one of its kind.
+        """
+        if made.__dict__.pop("_far_new", False):
+            return made
+        for value in handed:
+            if value._far_number == made._far_number:
+                return value
+        first = self._far_link.stand_ins[made._far_number]
+        linked = handed and vars(first).get("_far_linked") and not self.__dict__.get("_far_is_class")
+        only = not given and vars(first).get("_far_made", (None,))[0] is self
+        if linked or only or vars(first).get("_far_fixed"):
+            first.__dict__["_far_again"] = True
+            return first
+        return type(made)(made._far_link, made._far_number)
+
+    def _far_constant(self) -> ProgramObject:
+        """The one stand-in for an object that a class holds, such as a member of an enumeration."""
+        first: ProgramObject = self._far_link.stand_ins[self._far_number]
+        first.__dict__.update(_far_fixed=True, _far_again=True)
+        return first
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if isinstance(found, ProgramObject):
+            found.__dict__.setdefault("_far_owner", self)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ProgramObject):
+            value.__dict__.update(_far_passed=True, _far_linked=True)
+        super().__setattr__(name, value)
+
+    def __enter__(self) -> Any:
+        self.__dict__["_far_passed"] = True
+        return self._far_ask("enter")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Leave; an error of the test's is never taken back."""
+        self._far_ask("exit", kind.__name__ if kind else "", [str(v) for v in error.args] if error else [])
+
     def __eq__(self, other: Any) -> bool:
+        if other is self and not (self.__dict__.get("_far_again") or self.__dict__.get("_far_derived")):
+            return True
+        other = bare(other) if isinstance(other, Held) else other
         if not (isinstance(other, ProgramObject) or is_plain(other)):
             return NotImplemented
         if self.__dict__.get("_far_derived") and not isinstance(other, ProgramObject):
@@ -67,7 +118,7 @@ class ProgramObject(Far):
 
     def _far_plain(self, what: str) -> Any:
         """What one operand gives; plain only where no plain value was computed with."""
-        found = self._far_ask(what)
+        found = _alone(self._far_ask(what))
         tainted = bool(self.__dict__.get("_far_derived"))
         if isinstance(found, ProgramObject):
             found.__dict__["_far_derived"] = tainted
@@ -90,7 +141,7 @@ class ProgramObject(Far):
 
     def _far_combined(self, what: str, other: Any) -> Any:
         """What an operator of arithmetic gives: an object, or a plain value that depends on the operand."""
-        found = self._far_ask(what, other)
+        found = _alone(self._far_ask(what, other))
         plain = not isinstance(other, ProgramObject)
         if isinstance(found, ProgramObject):
             found.__dict__["_far_derived"] = plain or bool(self.__dict__.get("_far_derived"))
@@ -100,6 +151,21 @@ class ProgramObject(Far):
         if not wrong or meaningless(same, len(wrong)):
             raise TypeError("its arithmetic does not depend on what it is given")
         return found
+
+
+def _objects(value: Any) -> list[ProgramObject]:
+    """The program's objects in a value."""
+    if isinstance(value, ProgramObject):
+        return [value]
+    inside = value.values() if type(value) is dict else value if type(value) in (list, tuple, set, frozenset) else ()
+    return [found for inner in inside for found in _objects(inner)]
+
+
+def _alone(value: Any) -> Any:
+    """What an operator gave: an object has a stand-in of its own there, and a value is without its class."""
+    if isinstance(value, ProgramObject):
+        return type(value)(value._far_link, value._far_number)
+    return bare(value) if isinstance(value, Held) else value
 
 
 def _operator(what: str, method: str) -> Any:
@@ -112,13 +178,18 @@ for _name in (*ARITHMETIC, *(f"r{name}" for name in ARITHMETIC)):
     setattr(ProgramObject, f"__{_name}__", _operator(_name, "_far_combined"))
 
 
+HELD: dict[str, Any] = {
+    name: type(f"Program_{name}", (Held, base), {"_far_base": base}) for name, base in BASES.items()
+}  # stand-ins for values of classes that derive from built-in ones
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is made of built-in types alone."""
     if type(value) in (list, tuple, set, frozenset):
         return all(map(is_plain, value))
     if type(value) is dict:
         return all(is_plain(k) and is_plain(v) for k, v in value.items())
-    return type(value) in PLAIN or f"{type(value).__module__}.{type(value).__qualname__}" in MADE
+    return type(value) in PLAIN or isinstance(value, Held) or name_of(type(value)) in MADE
 
 
 def _equal(left: ProgramObject, right: Any) -> bool:
@@ -157,7 +228,7 @@ def _says(left: ProgramObject, what: str, right: Any) -> bool:
 
 def _shown(left: ProgramObject, what: str, right: Any) -> str:
     with suppress(Exception):
-        return repr(left._far_ask(what, right))
+        return repr(_alone(left._far_ask(what, right)))
     return ""
 
 

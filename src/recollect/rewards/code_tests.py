@@ -23,6 +23,7 @@ from recollect.rewards.code_shared import is_import, shared
 from recollect.rewards.code_sources import sources_of
 from recollect.rewards.code_steps import literal, steps_of
 from recollect.rewards.joined_source import joined
+from recollect.rewards.solution_method import with_function
 from recollect.runtime.error_text import listed
 
 
@@ -56,6 +57,7 @@ class AssertionScript:
 
     def program(self, code: str) -> tuple[str, str]:
         """The program to run, and its input: calls alone are made by the program, all else is judged beside it."""
+        code = with_function(code, self.entry_point)
         steps = [(kind, source) for kind, source, _ in self.steps]
         plain = {"setup": is_import, "value": _plain_call}
         if all(kind in plain and plain[kind](source) for kind, source in steps):
@@ -146,9 +148,8 @@ def _stream(value: Any) -> str:
 
 def _called(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[AssertionScript]:
     calls = [f"{name}({', '.join(map(repr, arguments))})" for arguments in inputs]
-    return [
-        AssertionScript(tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True)))
-    ]
+    steps = tuple(("value", call, FromJSON(value)) for call, value in zip(calls, outputs, strict=True))
+    return [AssertionScript(steps, name)]
 
 
 def _plain_call(source: str) -> bool:
@@ -162,7 +163,10 @@ def _plain_call(source: str) -> bool:
 @cache
 def _judge() -> str:
     """The judge's program, compiled once: the sandbox runs the same Python."""
-    parts = ("code_far", "code_link", "decoys", "code_objects", "code_judge")
+    parts = (
+        *("code_far", "code_values", "code_operations", "code_link"),
+        *("decoys", "code_objects", "code_stand_ins", "code_judge"),
+    )
     code = compile(joined([f"recollect.rewards.{part}" for part in parts]), "judge", "exec", dont_inherit=True)
     text = base64.b64encode(zlib.compress(marshal.dumps(code))).decode()
     return f"import binascii, marshal, zlib\nexec(marshal.loads(zlib.decompress(binascii.a2b_base64({text!r}))))"
@@ -198,7 +202,9 @@ def _harness(code, steps):
             return repr(v)
         if isinstance(v, float):
             return float.__repr__(v) if v - v == 0 else "1e999" if v > 0 else "-1e999" if v < 0 else "None"
-        for kind in (int, str, bytes, complex):
+        if isinstance(v, int):
+            return hex(int.__index__(v))
+        for kind in (str, bytes, complex):
             if isinstance(v, kind):
                 return kind.__repr__(v)
         if isinstance(v, dict):
