@@ -7,7 +7,6 @@ operands. One that accepts them is hollow, and its test fails. Built-in values n
 
 from __future__ import annotations
 
-import builtins
 import operator
 import os
 import random
@@ -15,11 +14,18 @@ import sys
 import unittest
 from collections import deque
 from itertools import pairwise
-from types import FunctionType
 from typing import Any
 
 from recollect.domains.failing_assertions import EQUALITIES, failing
-from recollect.domains.wrong_operands import aligned, changed, is_builtin, wrong
+from recollect.domains.kept_machinery import (
+    keep_class,
+    keep_helpers,
+    keep_module,
+    machinery_changes,
+    own_changes,
+    remember,
+)
+from recollect.domains.wrong_operands import aligned, is_builtin, replaced, wrong
 from recollect.rewards.decoys import meaningless
 
 WATCH, SPOIL, LOOK = "watch", "spoil", "look"
@@ -29,7 +35,9 @@ EXEMPT: set[str] = set()  # places that are hollow in the repository as it came
 DOUBTED: dict[int, Any] = {}  # results of hollow comparisons that are not bool
 DEPTH = [0]
 RNG = random.Random(os.urandom(16))
-FOUND = "hollow.txt"
+FOUND, EVENTS = "hollow.txt", "events.txt"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+NOTED: set[tuple[str, str]] = set()
 SIGNS: dict[str, Any] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -48,43 +56,42 @@ SIGNS: dict[str, Any] = {
 }
 AGAINST = {"<": ">", "<=": ">", ">": "<", ">=": "<"}
 NEGATED = {"!=": "same", "not in": "in"}
-MACHINERY = ("unittest", "_pytest", "pytest", "pluggy")
-BUILT_IN = (
-    *("isinstance", "issubclass", "len", "abs", "round", "sorted", "all", "any", "type", "repr", "getattr", "sum"),
-    *("min", "max", "set", "list", "dict", "tuple", "str", "int", "float", "bool", "zip", "map", "next", "iter"),
-    *("enumerate", "range", "hash", "AssertionError", "Exception"),
-)
-KINDS = (classmethod, staticmethod, property)
-KEPT: list[tuple[Any, str, Any, Any]] = []  # owner, name, value, code
 
 
 def setup(mode: str, exempt: list[str]) -> None:
     """Begin: remember the machinery of the tests before anything of the repository is loaded."""
     MODE[0] = mode
     EXEMPT.update(exempt)
-    if any("pytest" in word for word in getattr(sys, "orig_argv", [])):
-        __import__("pytest")
-    owners: list[Any] = [m for n, m in list(sys.modules.items()) if n.partition(".")[0] in MACHINERY]
-    owners += [v for m in owners for v in vars(m).values() if isinstance(v, type) and _is_machinery(v)]
-    for owner in {id(o): o for o in owners}.values():
-        held = [(n, v) for n, v in vars(owner).items() if callable(v) or isinstance(v, KINDS)]
-        KEPT.extend((owner, name, value, _code(value)) for name, value in held)
-    KEPT.extend((builtins, name, getattr(builtins, name), None) for name in BUILT_IN)
+    remember()
 
 
-def _is_machinery(kind: type) -> bool:
-    return str(kind.__module__).partition(".")[0] in MACHINERY
+def module(path: str, held: dict[str, Any], given: list[str], has_more: bool, patched: list[str]) -> None:
+    """The first line of a module of the tests."""
+    note("begun", path)
+    keep_module(held, frozenset(given), has_more, patched)
 
 
-def _code(value: Any) -> Any:
-    inner = getattr(value, "__func__", value)
-    return inner.__code__ if isinstance(inner, FunctionType) else None
+def loaded(path: str, held: dict[str, Any], defined: list[str]) -> None:
+    """Its last line."""
+    note("loaded", path)
+    keep_helpers(held, defined)
 
 
-def changes() -> list[str]:
-    """What of the machinery is no longer what it was."""
-    moved = [(o, n) for o, n, v, code in KEPT if vars(o).get(n) is not v or (code is not None and _code(v) is not code)]
-    return [f"{getattr(owner, '__name__', '')}.{name}" for owner, name in moved]
+def made(kind: Any) -> None:
+    """A class of the tests, just defined."""
+    keep_class(kind)
+
+
+def note(what: str, name: str) -> None:
+    """Write down what has happened, once."""
+    if (what, name) not in NOTED:
+        NOTED.add((what, name))
+        _write(EVENTS, f"{what} {name}")
+
+
+def _write(file_name: str, line: str) -> None:
+    with open(os.path.join(FOLDER, file_name), "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
 
 
 def report(place: str) -> None:
@@ -93,24 +100,24 @@ def report(place: str) -> None:
         return
     HOLLOW.append(place)
     if MODE[0] == LOOK:
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), FOUND), "a", encoding="utf-8") as file:
-            file.write(f"{place}\n")
+        _write(FOUND, place)
     else:
         raise AssertionError(f"{place} accepts wrong values")
 
 
-def begin() -> Any:
+def begin(name: str, test: Any = None) -> Any:
     """The begin of a test."""
     DEPTH[0] += 1
-    return sys.exc_info()[1]
+    note("entered", name)
+    return sys.exc_info()[1], test
 
 
 def end(begun: Any) -> None:
     """The end of a test: it fails if an assertion was hollow, or if all tests are to fail."""
     DEPTH[0] -= 1
-    for name in changes():
+    for name in (*machinery_changes(), *own_changes(begun[1])):
         report(name)
-    if sys.exc_info()[1] is not begun:
+    if sys.exc_info()[1] is not begun[0]:
         return
     if MODE[0] != WATCH or HOLLOW:
         raise AssertionError("hollow" if HOLLOW and MODE[0] == WATCH else "spoilt")
@@ -148,6 +155,8 @@ def compare(place: str, sign: str, left: Any, right: Any) -> Any:
     """A comparison, tried with decoys where an operand has a say in it."""
     any_is_meant = place.endswith("?")
     known = is_builtin(left, any_is_meant), is_builtin(right, any_is_meant)
+    if sign in ("in", "not in") and is_walked(right):
+        return _walked(place, left, right) is (sign == "in")
     if all(known) or left is right or sign in ("is", "is not") or place in EXEMPT:
         return SIGNS[sign](left, right)
     if sign in NEGATED:
@@ -176,14 +185,22 @@ def _negated(place: str, sign: str, left: Any, right: Any) -> Any:
 
 
 def _contained(place: str, left: Any, right: Any, known: tuple[bool, bool]) -> Any:
-    if hasattr(type(right), "__next__"):  # a look would use it up
-        return left in right
     if type(right) in (list, tuple, set, frozenset, dict):
-        holders = [[changed(item, RNG) for item in right] for _ in range(8)] if not known[0] else []
+        holders = [[replaced(item, RNG, 0) for item in right] for _ in range(8)] if not known[0] else []
         tries = [("in", left, held) for held in holders] or [("in", d, right) for d in wrong(left, RNG)]
         return _tried(place, "in", left, right, tries)
     tries = [("in", value, right) for value in wrong(object(), RNG)]
     return _tried(place, "in", left, right, tries, most=len(tries) - 1)
+
+
+def is_walked(holder: Any) -> bool:
+    """Whether ``in`` walks through a value and uses it up."""
+    return hasattr(type(holder), "__next__") and not hasattr(type(holder), "__contains__")
+
+
+def _walked(place: str, value: Any, holder: Any) -> bool:
+    """Whether an iterator comes to a value; each comparison is tried."""
+    return any(item is value or bool(compare(place, "==", item, value)) for item in holder)
 
 
 def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most: int | None = None) -> Any:
@@ -242,7 +259,12 @@ def call(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> A
     if own or place in EXEMPT:  # what it compares is watched itself
         return function(*args, **named)
     args = tuple(list(v) if name in LISTED and hasattr(type(v), "__next__") else v for v in args)
-    if name in WATCHED and len(args) >= 2:
+    if name == "fail":
+        function(*args, **named)
+        report(place)  # for it came back
+    if name in ("assertIn", "assertNotIn") and len(args) >= 2 and is_walked(args[1]):
+        args = (args[0], [args[0]] if _walked(place, args[0], args[1]) else [], *args[2:])
+    elif name in WATCHED and len(args) >= 2:
         compare(place, WATCHED[name], args[0], args[1])
     for value in args[:1]:
         doubt(value)

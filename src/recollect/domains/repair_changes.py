@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import json
@@ -9,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from importlib.machinery import PathFinder
 from pathlib import PurePosixPath
 
@@ -20,6 +22,22 @@ _TESTS = re.compile(r"(^|/)(test[^/]*|[^/]*_tests?\.py|conftest\.py|tests?/.*)$"
 _PYTEST = {f"{start}pytest.{end}" for start in ("", ".") for end in ("ini", "toml")}
 _RUNNERS = _PYTEST | {"tox.ini", "tox.toml", "setup.cfg", "pyproject.toml", "noxfile.py", "makefile", "gnumakefile"}
 _RUNNERS |= {"justfile", ".coveragerc", "sitecustomize.py", "usercustomize.py"}
+_DATA = (
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".xml",
+    ".ini",
+    ".dat",
+    ".data",
+)
+_DATA += (".data", ".golden", ".expected", ".snap", ".out")
 _PLUGINS = (".egg-info", ".dist-info", ".egg-link", ".pth", ".egg", ".pyc", ".so")
 
 
@@ -27,6 +45,30 @@ def fixed(path: str, test: str) -> bool:
     """Whether a file of the repository decides what is tested or how, so that it counts only as it came."""
     named = {PurePosixPath(word).as_posix() for word in _words(test)}
     return bool(_TESTS.search(path)) or _steers(path) or path in named
+
+
+def named_data(files: Mapping[str, str], test: str) -> set[str]:
+    """Data files that the tests' sources name, whole or with gaps (``f"golden/{name}.json"``, ``"*.csv"``)."""
+    texts = {t for path, text in files.items() if path.endswith(".py") and fixed(path, test) for t in _texts(text)}
+    names = [PurePosixPath(t).as_posix().removeprefix("/") for t in texts if t.lower().endswith(_DATA)]
+    patterns = [n.lstrip("./") for n in names]
+    data = [path for path in files if path.lower().endswith(_DATA)]
+    return {path for path in data if any(p and fnmatchcase(f"/{path}", f"*/{p}") for p in patterns)}
+
+
+def _texts(source: str) -> list[str]:
+    """The texts in a Python source, with ``*`` for what is put into one."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    plain = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return [word for text in (*plain, *map(_filled, nodes)) for word in {text, *text.split()}]
+
+
+def _filled(node: ast.AST) -> str:
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in parts)
 
 
 def kept(path: str, known: Mapping[str, str], test: str) -> bool:
@@ -97,5 +139,6 @@ async def changed(box: Sandbox, files: Mapping[str, str], piece: int) -> tuple[d
 
 def repaired(files: Mapping[str, str], written: Mapping[str, str], removed: set[str], test: str) -> dict[str, str]:
     """The repository with what counts of an attempt."""
-    left = {path: text for path, text in files.items() if path not in removed or fixed(path, test)}
-    return {**left, **{path: text for path, text in written.items() if kept(path, files, test)}}
+    data = named_data(files, test)
+    left = {path: text for path, text in files.items() if path not in removed or path in data or fixed(path, test)}
+    return {**left, **{p: text for p, text in written.items() if p not in data and kept(p, files, test)}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import random
 import re
@@ -14,9 +16,11 @@ from recollect.config import Config
 from recollect.domains.built_in_world import with_empty_folder
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP
-from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, repaired
-from recollect.domains.test_counts import tally
-from recollect.domains.test_watch import FOUND, LOOK, SPOIL, WATCH, TestWatch
+from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, named_data, repaired
+from recollect.domains.required_tests import RunEvents, not_loaded
+from recollect.domains.test_counts import SuiteCounts, tally
+from recollect.domains.test_names import SourceTest
+from recollect.domains.test_watch import EVENTS, FOUND, LOOK, SPOIL, WATCH, TestWatch
 from recollect.rewards.domain_scoring import DomainScoring
 from recollect.rewards.parts import JudgedTrajectory, text_of, words_in
 from recollect.sandbox.sandbox_session import ProgramResult
@@ -33,6 +37,7 @@ Run the tests, read the code, edit it, and run the tests again. When they pass, 
 count: the tests and the settings of their runner are put back as they were."""
 
 TEST = "python -m unittest -q"
+Files = Mapping[str, str]
 NEEDED = "a swe task needs `files` (path → text), or `repo`, an existing folder"
 
 
@@ -126,18 +131,53 @@ async def verify(task: Task, session: Session, answer: str) -> bool | None:
         watch = TestWatch.over({path: text for path, text in files.items() if fixed(path, test)})
         if watch is None:
             return not _is_runner(test) or bool((seen := tally(real.out + real.err)) and seen.passed)
-        before = await _run(session, {**files, **watch.files(LOOK)}, test, watch.folder)
-        hollow = await (await sandbox_of(session)).file(
-            "read_bytes", path=f"{watch.folder}/{FOUND}", start=0, count=1 << 16
-        )
-        watch = watch.without(hollow.out if hollow.outcome == "ok" else "")
-        watched = await _run(session, {**after, **watch.files(WATCH)}, test, watch.folder)
-        if not (_passed(watched) and tally(watched.out + watched.err) == tally(real.out + real.err)):
-            return False
-        wrong = await _run(session, {**after, **watch.files(SPOIL)}, test, watch.folder)
+        return await _watched(session, files, after, test, real, watch)
     except DoesNotFit:  # the attempt left no room, or a file where a folder was
         return False
-    return _deserved(test, real, wrong, before)
+
+
+async def _watched(
+    session: Session, files: Files, after: Files, test: str, real: ProgramResult, watch: TestWatch
+) -> bool:
+    """Whether tests that pass also do so under watch, each that must run, and fail when they are spoilt."""
+    guarded = named_data(files, test) | {path for path in files if fixed(path, test)}
+    before = await _run(session, seen_files := {**files, **watch.files(LOOK)}, test, watch.folder)
+    began, rewritten = await _events(session, watch), await _touched(session, seen_files, guarded)
+    watch = watch.without(await _noted(session, f"{watch.folder}/{FOUND}"))
+    watched = await _run(session, seen_files := {**after, **watch.files(WATCH)}, test, watch.folder)
+    if not (_passed(watched) and tally(watched.out + watched.err) == tally(real.out + real.err)):
+        return False
+    if await _touched(session, seen_files, guarded) - rewritten:
+        return False
+    hidden = not_loaded(files, test, began)
+    must = began.entered | {one.place for one in hidden if not one.may_skip}
+    if must - (await _events(session, watch)).entered:
+        return False
+    wrong = await _run(session, {**after, **watch.files(SPOIL)}, test, watch.folder)
+    return _deserved(test, real, wrong, before, hidden)
+
+
+async def _noted(session: Session, path: str) -> str:
+    """A text that a run has written in the sandbox; empty where there is none."""
+    box, data = await sandbox_of(session), bytearray()
+    while len(data) < MOST_BYTES:
+        ran = await box.file("read_bytes", path=path, start=len(data), count=box.limits.output_kb * 512)
+        if ran.outcome != "ok" or not ran.out:
+            break
+        data += base64.b64decode(ran.out)
+    return data.decode(errors="replace")
+
+
+async def _events(session: Session, watch: TestWatch) -> RunEvents:
+    return RunEvents.read(await _noted(session, f"{watch.folder}/{EVENTS}"))
+
+
+async def _touched(session: Session, files: Files, guarded: set[str]) -> set[str]:
+    """Which files of the tests a run has rewritten or removed."""
+    known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
+    listed = await (await sandbox_of(session)).file("changed_files", known=known, skipped=sorted(SKIPPED))
+    told = json.loads(listed.out) if listed.outcome == "ok" else {"changed": (), "missing": ()}
+    return guarded & {*told["changed"], *told["missing"]}
 
 
 def _passed(ran: ProgramResult) -> bool:
@@ -156,20 +196,27 @@ async def _run(session: Session, files: Mapping[str, str], test: str, first: str
     return await box.command(f"export HOME=/nonexistent PYTHONNOUSERSITE=1\n{path}{test}")
 
 
-def _deserved(test: str, real: ProgramResult, wrong: ProgramResult, before: ProgramResult) -> bool:
-    """Whether passing means something: spoilt tests fail, and no test has gone or is skipped that was not before."""
+def _deserved(
+    test: str, real: ProgramResult, wrong: ProgramResult, before: ProgramResult, hidden: Sequence[SourceTest]
+) -> bool:
+    """Whether passing means something: spoilt tests fail, and no test has gone or is skipped that was not before.
+
+    ``hidden`` are the tests of modules that did not load before.
+    """
     if wrong.outcome == "ok":
         return False
     seen, spoilt_now, spoilt_before = (tally(ran.out + ran.err) for ran in (real, wrong, before))
+    spoilt_before = spoilt_before or (SuiteCounts(0, 0, 0) if hidden else None)  # a conftest that does not load
     if seen is None or spoilt_now is None or spoilt_before is None:
         return not _is_runner(test)
+    skipped = spoilt_before.skipped + sum(one.may_skip for one in hidden)
     return (
         seen.passed > 0
-        and seen.total >= spoilt_before.total
+        and seen.total >= max(spoilt_before.total, len(hidden))
         and seen.total == spoilt_now.total
-        and seen.skipped <= spoilt_before.skipped
+        and seen.skipped <= skipped
         and spoilt_now.passed <= spoilt_before.passed
-        and spoilt_now.skipped <= spoilt_before.skipped
+        and spoilt_now.skipped <= skipped
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from recollect.domains.assertion_watch import FOUND, LOOK, SPOIL, WATCH
+from recollect.domains.assertion_watch import EVENTS, FOUND, LOOK, SPOIL, WATCH
 from recollect.domains.watched_tests import watched
 from recollect.rewards.joined_source import joined
 
-__all__ = ["FOUND", "LOOK", "SPOIL", "WATCH", "TestWatch"]
-PARTS = ("rewards.decoys", "domains.wrong_operands", "domains.failing_assertions", "domains.assertion_watch")
+__all__ = ["EVENTS", "FOUND", "LOOK", "SPOIL", "WATCH", "TestWatch"]
+PARTS = ("rewards.decoys", "domains.wrong_operands", "domains.failing_assertions")
+PARTS += ("domains.kept_machinery", "domains.assertion_watch")
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,8 @@ class TestWatch:
         return f".{self.name}"
 
     def without(self, found: str) -> TestWatch:
-        """The same, less the places that a look has found (base64, as a sandbox reads bytes)."""
-        try:
-            lines = base64.b64decode(found).decode(errors="replace").splitlines()
-        except binascii.Error:
-            lines = []
-        return replace(self, exempt=tuple(sorted(set(lines))))
+        """The same, less the places that a look has found, one on each line."""
+        return replace(self, exempt=tuple(sorted(set(found.splitlines()))))
 
     def files(self, mode: str) -> dict[str, str]:
         """The tests, the watch, and what loads it before anything else."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from recollect.domains.test_names import Given, given_by, is_test
+
 OPERATORS = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -20,14 +22,13 @@ OPERATORS = {
 ARITHMETIC = {ast.Sub: "-", ast.Div: "/", ast.BitXor: "^"}  # those by which a test compares
 RAISING = ("raises", "warns", "deprecated_call")
 LOOKUPS = ("index", "count", "max", "min", "eq")
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 ANYTHING = "?"  # ends the place of what names mock.ANY
 
 
 def watched(files: Mapping[str, str], watch: str) -> dict[str, str]:
     """The Python files among those of the tests, under a watch of that module name; empty when none holds a test."""
     trees = {path: _parsed(text) for path, text in files.items() if path.endswith(".py")}
-    if not any(_is_test(node) for tree in trees.values() for node in ast.walk(tree)):
+    if not any(is_test(node) for tree in trees.values() for node in ast.walk(tree)):
         return {}
     return {path: _watched(path, tree, watch) for path, tree in trees.items() if tree.body}
 
@@ -39,15 +40,18 @@ def _parsed(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _is_test(node: ast.AST) -> bool:
-    return isinstance(node, FUNCTIONS) and node.name.startswith("test")
-
-
 def _watched(path: str, tree: ast.Module, watch: str) -> str:
+    given = given_by(tree)
     made = Handed(path, watch).visit(tree)
     first = next((i for i, node in enumerate(made.body) if not _comes_first(node)), len(made.body))
-    made.body[first:first] = ast.parse(_loading(path.count("/"), watch)).body
+    made.body[first:first] = ast.parse(_loading(path.count("/"), watch) + "\n" + _begun(path, watch, given)).body
+    made.body += ast.parse(f"{watch}.loaded({path!r}, globals(), {sorted(given.defined)!r})").body
     return ast.unparse(ast.fix_missing_locations(made))
+
+
+def _begun(path: str, watch: str, given: Given) -> str:
+    names, patched = sorted({*given.names, watch}), sorted(given.patched)
+    return f"{watch}.module({path!r}, globals(), {names!r}, {given.has_more!r}, {patched!r})"
 
 
 def _comes_first(node: ast.stmt) -> bool:
@@ -69,6 +73,7 @@ class Handed(ast.NodeTransformer):
 
     def __init__(self, path: str, watch: str) -> None:
         self.path, self.watch = path, watch
+        self.scopes: list[ast.AST] = []  # the classes and functions around
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """A comparison, or a chain of them."""
@@ -98,7 +103,8 @@ class Handed(ast.NodeTransformer):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in LOOKUPS:
             return self._call("lookup", [place, ast.Constant(name), node.func, *node.args], node.keywords)
-        if not (name.startswith("assert") or name in RAISING):
+        fails = name == "fail" and ast.unparse(getattr(node.func, "value", node)) in ("self", "cls", "pytest")
+        if not (name.startswith("assert") or name in RAISING or fails):
             return node
         return self._call("call", [place, ast.Constant(name), node.func, *node.args], node.keywords)
 
@@ -128,13 +134,27 @@ class Handed(ast.NodeTransformer):
         """The same, awaited."""
         return self._function(node)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt | list[ast.stmt]:
+        """A class, which is remembered as it is defined."""
+        self._inside(node)
+        if any(not isinstance(scope, ast.ClassDef) for scope in self.scopes):
+            return node
+        return [node, ast.Expr(self._call("made", [ast.Name(node.name, ast.Load())]))]
+
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
-        self.generic_visit(node)
-        if _is_test(node) and not any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(node)):
-            begin = ast.parse(f"{self.watch}_begun = {self.watch}.begin()").body
+        self._inside(node)
+        if is_test(node) and not any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(node)):
+            name = ".".join([*(getattr(scope, "name", "") for scope in self.scopes), node.name])
+            first = node.args.args[0].arg if self.scopes and node.args.args else "None"
+            begin = ast.parse(f"{self.watch}_begun = {self.watch}.begin({f'{self.path}::{name}'!r}, {first})").body
             end = ast.parse(f"{self.watch}.end({self.watch}_begun)").body
             node.body = [*begin, ast.Try(node.body, [], [], end)]
         return node
+
+    def _inside(self, node: ast.AST) -> None:
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
 
     def _place(self, node: ast.expr) -> ast.Constant:
         names = {

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import sys
 from collections import OrderedDict, defaultdict, deque
 from contextlib import suppress
-from types import SimpleNamespace
+from decimal import Decimal
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from recollect.rewards.decoys import decoy, decoys, unrelated
 
-HEAP, IMMUTABLE = (
-    1 << 9,
-    1 << 8,
-)  # flags of classes: made at run time; cannot be changed, which Python code cannot ask for
+HEAP = 1 << 9  # the flag of classes that are made at run time; Python code makes no others
+PLAIN_TYPES = frozenset(
+    (bool, int, float, complex, str, bytes, bytearray, range, type(None), type(Ellipsis), type(NotImplemented))
+)  # exact types whose values hold no others
 SEQUENCES: tuple[type, ...] = (list, tuple, set, frozenset, deque, type({}.keys()), type({}.values()), type({}.items()))
 MAPPINGS = (dict, OrderedDict, defaultdict)
 BASES = (bool, int, float, complex, str, bytes, tuple, list, dict, frozenset, set)
@@ -22,7 +24,7 @@ MANY = 20_000  # values of a container that are looked at
 
 
 def is_builtin(value: Any, any_is_meant: bool = False) -> bool:
-    """Whether a value and all it holds are of classes that no Python code has made, so that no equality is forged."""
+    """Whether a value and all it holds are of plain types and containers of Python: no equality of theirs is forged."""
     left, seen = [value], 0
     while left:
         item, seen = left.pop(), seen + 1
@@ -36,15 +38,16 @@ def is_builtin(value: Any, any_is_meant: bool = False) -> bool:
             left.extend(item.values())
         elif kind is SimpleNamespace:
             left.extend(vars(item).values())
-        elif not (_is_given(item, kind) or (any_is_meant and item is _anything())):
+        elif not (kind in PLAIN_TYPES or _is_numeric(item, kind) or (any_is_meant and item is _anything())):
             return False
     return True
 
 
-def _is_given(value: Any, kind: type) -> bool:
-    if kind.__name__ == "ndarray" and not kind.__flags__ & HEAP:
-        return bool(value.dtype.kind != "O")
-    return not kind.__flags__ & HEAP or bool(kind.__flags__ & IMMUTABLE)
+def _is_numeric(value: Any, kind: type) -> bool:
+    """Whether a value is an array or a number of numpy's that holds no objects."""
+    if kind.__flags__ & HEAP or kind.__module__ != "numpy" or not hasattr(kind, "dtype"):
+        return False
+    return not value.dtype.hasobject
 
 
 def _anything() -> Any:
@@ -56,7 +59,7 @@ def wrong(value: Any, rng: random.Random) -> list[Any]:
     if type(value).__name__.startswith("Approx") and hasattr(value, "expected"):
         return [made for _ in range(8) if (made := _far_approx(value, rng)) is not None]
     if is_builtin(value):
-        return decoys(value, rng)
+        return [*decoys(value, rng), *([not value] * 4 if type(value) is bool else [])]
     stands_in = str(type(value).__module__).startswith("unittest.mock")  # equal to itself alone
     made = [changed(value, rng) for _ in range(0 if stands_in else 8)]
     return [*(v for v in made if v is not value), *(unrelated(rng) for _ in range(4))]
@@ -76,8 +79,10 @@ def changed(value: Any, rng: random.Random, depth: int = 0) -> Any:
     kind = type(value)
     if kind in BASES or is_builtin(value):
         return _changed_items(value, rng, depth) if kind in (list, tuple, dict) and value else decoy(value, rng)
-    base = next((b for b in BASES if isinstance(value, b)), None)
+    base = next((b for b in BASES if issubclass(kind, b)), None)
     with suppress(Exception):
+        if kind in REMADE:
+            return REMADE[kind](value, rng)
         made = _made(kind, base, changed(base(value), rng, depth + 1) if base else None)
         fields = {k: changed(v, rng, depth + 1) if depth < 3 else v for k, v in _fields(value).items()}
         for name, item in fields.items():
@@ -90,8 +95,28 @@ def _changed_items(value: Any, rng: random.Random, depth: int) -> Any:
     if depth >= 3 or len(value) > 400:
         return decoy(value, rng)
     if type(value) is dict:
-        return {k: changed(v, rng, depth + 1) for k, v in value.items()}
-    return type(value)(changed(v, rng, depth + 1) for v in value)
+        return {k: replaced(v, rng, depth + 1) for k, v in value.items()}
+    return type(value)(replaced(v, rng, depth + 1) for v in value)
+
+
+def replaced(value: Any, rng: random.Random, depth: int) -> Any:
+    """Another value, of no particular kind where none like it can be made."""
+    made = changed(value, rng, depth)
+    return unrelated(rng) if made is value and value is not _anything() else made
+
+
+def _later(value: Any, rng: random.Random) -> Any:
+    days = type(value) is datetime.date
+    step = rng.randint(1, 400) if days else rng.randint(1, rng.choice((60, 40_000)))
+    return value + rng.choice((-1, 1)) * datetime.timedelta(**{"days" if days else "seconds": step})
+
+
+REMADE: dict[type, Any] = {
+    **dict.fromkeys((datetime.datetime, datetime.date, datetime.timedelta), _later),
+    Decimal: lambda value, rng: value + rng.choice((-1, 1)) * rng.randint(1, 60),
+    slice: lambda value, rng: slice(*(replaced(v, rng, 1) for v in (value.start, value.stop, value.step))),
+    MappingProxyType: lambda value, rng: MappingProxyType(changed(dict(value), rng, 1)),
+}  # exact types of C that hold what they are made of where no attribute shows it
 
 
 def _made(kind: Any, base: Any, plain: Any) -> Any:
