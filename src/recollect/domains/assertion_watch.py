@@ -7,9 +7,6 @@ operands. One that accepts them is hollow, and its test fails. Built-in values n
 
 from __future__ import annotations
 
-import operator
-import os
-import random
 import sys
 import unittest
 from collections import deque
@@ -25,37 +22,9 @@ from recollect.domains.kept_machinery import (
     own_changes,
     remember,
 )
-from recollect.domains.wrong_operands import aligned, is_builtin, replaced, wrong
+from recollect.domains.watch_state import DEPTH, DOUBTED, EXEMPT, HOLLOW, MODE, RNG, SPOIL, WATCH, note, report
+from recollect.domains.watched_comparisons import compare, is_walked, walks_to
 from recollect.rewards.decoys import meaningless
-
-WATCH, SPOIL, LOOK = "watch", "spoil", "look"
-MODE: list[str] = [WATCH]  # spoil: every test fails; look: the same, and hollow places are only noted
-HOLLOW: list[str] = []
-EXEMPT: set[str] = set()  # places that are hollow in the repository as it came
-DOUBTED: dict[int, Any] = {}  # results of hollow comparisons that are not bool
-DEPTH = [0]
-RNG = random.Random(os.urandom(16))
-FOUND, EVENTS = "hollow.txt", "events.txt"
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-NOTED: set[tuple[str, str]] = set()
-SIGNS: dict[str, Any] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda a, b: a in b,
-    "not in": lambda a, b: a not in b,
-    "is": operator.is_,
-    "is not": operator.is_not,
-    "same": lambda a, b: not operator.ne(a, b),
-    "-": operator.sub,
-    "/": operator.truediv,
-    "^": operator.xor,
-}
-AGAINST = {"<": ">", "<=": ">", ">": "<", ">=": "<"}
-NEGATED = {"!=": "same", "not in": "in"}
 
 
 def setup(mode: str, exempt: list[str]) -> None:
@@ -80,29 +49,6 @@ def loaded(path: str, held: dict[str, Any], defined: list[str]) -> None:
 def made(kind: Any) -> None:
     """A class of the tests, just defined."""
     keep_class(kind)
-
-
-def note(what: str, name: str) -> None:
-    """Write down what has happened, once."""
-    if (what, name) not in NOTED:
-        NOTED.add((what, name))
-        _write(EVENTS, f"{what} {name}")
-
-
-def _write(file_name: str, line: str) -> None:
-    with open(os.path.join(FOLDER, file_name), "a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-
-
-def report(place: str) -> None:
-    """A hollow place."""
-    if place in EXEMPT:
-        return
-    HOLLOW.append(place)
-    if MODE[0] == LOOK:
-        _write(FOUND, place)
-    else:
-        raise AssertionError(f"{place} accepts wrong values")
 
 
 def begin(name: str, test: Any = None) -> Any:
@@ -139,120 +85,6 @@ def _spoils() -> bool:
     return MODE[0] == SPOIL and DEPTH[0] > 0 and RNG.random() < 0.5
 
 
-def chain(place: str, signs: str, left: Any, *later: Any) -> Any:
-    """A chain of comparisons, which ends with the first that does not hold."""
-    result: Any = True
-    for sign, get in zip(signs.split(), later, strict=True):
-        right = get()
-        result = compare(place, sign.replace("_", " "), left, right)
-        if not result:
-            return result
-        left = right
-    return result
-
-
-def compare(place: str, sign: str, left: Any, right: Any) -> Any:
-    """A comparison, tried with decoys where an operand has a say in it."""
-    any_is_meant = place.endswith("?")
-    known = is_builtin(left, any_is_meant), is_builtin(right, any_is_meant)
-    if sign in ("in", "not in") and is_walked(right):
-        return _walked(place, left, right) is (sign == "in")
-    if all(known) or left is right or sign in ("is", "is not") or place in EXEMPT:
-        return SIGNS[sign](left, right)
-    if sign in NEGATED:
-        return _negated(place, sign, left, right)
-    if sign in AGAINST:
-        tries = [(AGAINST[sign], left, right), ({"<=": "<", ">=": ">"}.get(sign, sign), right, left)]
-        return _tried(place, sign, left, right, tries, most=0)
-    if sign == "in":
-        return _contained(place, left, right, known)
-    for inner in aligned(left, right, any_is_meant):
-        compare(place, sign, *inner)
-    pairs = [(left, d) for d in wrong(right, RNG)] if not known[0] else [(d, right) for d in wrong(left, RNG)]
-    return _tried(place, sign, left, right, [(sign, a, b) for a, b in pairs])
-
-
-def _negated(place: str, sign: str, left: Any, right: Any) -> Any:
-    """A comparison that holds where another does not."""
-    said = SIGNS[sign](left, right)
-    if isinstance(said, bool):
-        return not compare(place, NEGATED[sign], left, right)
-    try:
-        held = bool(compare(place, NEGATED[sign], left, right))
-    except (ValueError, TypeError):  # of arrays and tables
-        return said
-    return not held if is_builtin(said) else said
-
-
-def _contained(place: str, left: Any, right: Any, known: tuple[bool, bool]) -> Any:
-    if type(right) in (list, tuple, set, frozenset, dict):
-        holders = [[replaced(item, RNG, 0) for item in right] for _ in range(8)] if not known[0] else []
-        tries = [("in", left, held) for held in holders] or [("in", d, right) for d in wrong(left, RNG)]
-        return _tried(place, "in", left, right, tries)
-    tries = [("in", value, right) for value in wrong(object(), RNG)]
-    return _tried(place, "in", left, right, tries, most=len(tries) - 1)
-
-
-def is_walked(holder: Any) -> bool:
-    """Whether ``in`` walks through a value and uses it up."""
-    return hasattr(type(holder), "__next__") and not hasattr(type(holder), "__contains__")
-
-
-def _walked(place: str, value: Any, holder: Any) -> bool:
-    """Whether an iterator comes to a value; each comparison is tried."""
-    return any(item is value or bool(compare(place, "==", item, value)) for item in holder)
-
-
-def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most: int | None = None) -> Any:
-    """What a comparison gives, if it is not also true for what must be false."""
-    row = [(True, sign, left, right), *((False, *one) for one in tries)]
-    RNG.shuffle(row)
-    real: Any = None
-    accepted = 0
-    for is_real, name, a, b in row:
-        try:
-            said = SIGNS[name](a, b)
-            accepted += not is_real and bool(said)
-        except Exception:
-            said = None
-            if is_real:
-                return SIGNS[sign](left, right)
-        real = said if is_real else real
-    hollow = accepted > most if most is not None else meaningless(accepted, len(tries))
-    if type(real) in (int, float, str, type(None)):
-        real = bool(real)
-    if not isinstance(real, bool):
-        DOUBTED.update({id(real): real} if hollow else {})
-    elif real and hollow:
-        report(place)
-    return real
-
-
-def combine(place: str, sign: str, left: Any, right: Any) -> Any:
-    """Arithmetic, tried with other operands where one of the repository's has a say in it."""
-    known = is_builtin(left), is_builtin(right)
-    if all(known) or not any(known) or place in EXEMPT:
-        return SIGNS[sign](left, right)
-    tries = [(d, right) for d in wrong(left, RNG)] if known[0] else [(left, d) for d in wrong(right, RNG)]
-    row = [(True, left, right), *((False, a, b) for a, b in tries)]
-    RNG.shuffle(row)
-    results = [(is_real, _attempt(sign, a, b)) for is_real, a, b in row]
-    real = next(result for is_real, result in results if is_real)
-    if real is None or type(real) not in (int, float, complex, bool):
-        return SIGNS[sign](left, right)
-    same = sum(type(r) is type(real) and r == real for is_real, r in results if not is_real)
-    if meaningless(same, len(tries)):
-        report(place)
-    return real
-
-
-def _attempt(sign: str, left: Any, right: Any) -> Any:
-    try:
-        return SIGNS[sign](left, right)
-    except Exception:
-        return None
-
-
 def call(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> Any:
     """A call of an assertion, tried with arguments for which it must fail."""
     own = getattr(function, "__globals__", {}).get(__name__) is sys.modules.get(__name__)
@@ -263,7 +95,7 @@ def call(place: str, name: str, function: Any, /, *args: Any, **named: Any) -> A
         function(*args, **named)
         report(place)  # for it came back
     if name in ("assertIn", "assertNotIn") and len(args) >= 2 and is_walked(args[1]):
-        args = (args[0], [args[0]] if _walked(place, args[0], args[1]) else [], *args[2:])
+        args = (args[0], [args[0]] if walks_to(place, args[0], args[1]) else [], *args[2:])
     elif name in WATCHED and len(args) >= 2:
         compare(place, WATCHED[name], args[0], args[1])
     for value in args[:1]:

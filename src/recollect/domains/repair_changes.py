@@ -22,22 +22,9 @@ _TESTS = re.compile(r"(^|/)(test[^/]*|[^/]*_tests?\.py|conftest\.py|tests?/.*)$"
 _PYTEST = {f"{start}pytest.{end}" for start in ("", ".") for end in ("ini", "toml")}
 _RUNNERS = _PYTEST | {"tox.ini", "tox.toml", "setup.cfg", "pyproject.toml", "noxfile.py", "makefile", "gnumakefile"}
 _RUNNERS |= {"justfile", ".coveragerc", "sitecustomize.py", "usercustomize.py"}
-_DATA = (
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".txt",
-    ".csv",
-    ".tsv",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".xml",
-    ".ini",
-    ".dat",
-    ".data",
-)
-_DATA += (".data", ".golden", ".expected", ".snap", ".out")
+_DATA = tuple(f".{end}" for end in re.findall(
+    r"\w+", "json jsonl ndjson txt csv tsv yaml yml toml xml ini dat data golden expected snap out"
+))  # fmt: skip
 _PLUGINS = (".egg-info", ".dist-info", ".egg-link", ".pth", ".egg", ".pyc", ".so")
 
 
@@ -135,6 +122,25 @@ async def changed(box: Sandbox, files: Mapping[str, str], piece: int) -> tuple[d
         except UnicodeDecodeError:
             continue
     return texts, set(told["missing"])
+
+
+async def noted(box: Sandbox, path: str) -> str:
+    """A text that a run has written in the sandbox; empty where there is none."""
+    data = bytearray()
+    while len(data) < MOST_BYTES:
+        ran = await box.file("read_bytes", path=path, start=len(data), count=box.limits.output_kb * 512)
+        if ran.outcome != "ok" or not ran.out:
+            break
+        data += base64.b64decode(ran.out)
+    return data.decode(errors="replace")
+
+
+async def touched(box: Sandbox, files: Mapping[str, str], guarded: set[str]) -> set[str]:
+    """Which of some files a run has rewritten or removed; ``files`` are all that it began with."""
+    known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
+    listed = await box.file("changed_files", known=known, skipped=sorted(SKIPPED))
+    told = json.loads(listed.out) if listed.outcome == "ok" else {"changed": (), "missing": ()}
+    return guarded & {*told["changed"], *told["missing"]}
 
 
 def repaired(files: Mapping[str, str], written: Mapping[str, str], removed: set[str], test: str) -> dict[str, str]:

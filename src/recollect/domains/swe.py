@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import random
 import re
@@ -16,7 +14,7 @@ from recollect.config import Config
 from recollect.domains.built_in_world import with_empty_folder
 from recollect.domains.domain import SYNTAX, Domain, Provision, finalize, reason
 from recollect.domains.expert_texts import GIVE_UP
-from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, named_data, repaired
+from recollect.domains.repair_changes import MOST_BYTES, SKIPPED, changed, fixed, named_data, noted, repaired, touched
 from recollect.domains.required_tests import RunEvents, not_loaded
 from recollect.domains.test_counts import SuiteCounts, tally
 from recollect.domains.test_names import SourceTest
@@ -142,42 +140,22 @@ async def _watched(
     """Whether tests that pass also do so under watch, each that must run, and fail when they are spoilt."""
     guarded = named_data(files, test) | {path for path in files if fixed(path, test)}
     before = await _run(session, seen_files := {**files, **watch.files(LOOK)}, test, watch.folder)
-    began, rewritten = await _events(session, watch), await _touched(session, seen_files, guarded)
-    watch = watch.without(await _noted(session, f"{watch.folder}/{FOUND}"))
+    box = await sandbox_of(session)
+    began = RunEvents.read(await noted(box, f"{watch.folder}/{EVENTS}"))
+    rewritten = await touched(box, seen_files, guarded)
+    watch = watch.without(await noted(box, f"{watch.folder}/{FOUND}"))
     watched = await _run(session, seen_files := {**after, **watch.files(WATCH)}, test, watch.folder)
     if not (_passed(watched) and tally(watched.out + watched.err) == tally(real.out + real.err)):
         return False
-    if await _touched(session, seen_files, guarded) - rewritten:
+    box = await sandbox_of(session)
+    if await touched(box, seen_files, guarded) - rewritten:
         return False
     hidden = not_loaded(files, test, began)
     must = began.entered | {one.place for one in hidden if not one.may_skip}
-    if must - (await _events(session, watch)).entered:
+    if must - RunEvents.read(await noted(box, f"{watch.folder}/{EVENTS}")).entered:
         return False
     wrong = await _run(session, {**after, **watch.files(SPOIL)}, test, watch.folder)
     return _deserved(test, real, wrong, before, hidden)
-
-
-async def _noted(session: Session, path: str) -> str:
-    """A text that a run has written in the sandbox; empty where there is none."""
-    box, data = await sandbox_of(session), bytearray()
-    while len(data) < MOST_BYTES:
-        ran = await box.file("read_bytes", path=path, start=len(data), count=box.limits.output_kb * 512)
-        if ran.outcome != "ok" or not ran.out:
-            break
-        data += base64.b64decode(ran.out)
-    return data.decode(errors="replace")
-
-
-async def _events(session: Session, watch: TestWatch) -> RunEvents:
-    return RunEvents.read(await _noted(session, f"{watch.folder}/{EVENTS}"))
-
-
-async def _touched(session: Session, files: Files, guarded: set[str]) -> set[str]:
-    """Which files of the tests a run has rewritten or removed."""
-    known = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
-    listed = await (await sandbox_of(session)).file("changed_files", known=known, skipped=sorted(SKIPPED))
-    told = json.loads(listed.out) if listed.outcome == "ok" else {"changed": (), "missing": ()}
-    return guarded & {*told["changed"], *told["missing"]}
 
 
 def _passed(ran: ProgramResult) -> bool:

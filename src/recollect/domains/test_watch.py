@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from recollect.domains.assertion_watch import EVENTS, FOUND, LOOK, SPOIL, WATCH
+from recollect.domains.watch_state import EVENTS, FOUND, LOOK, SPOIL, WATCH
 from recollect.domains.watched_tests import watched
 from recollect.rewards.joined_source import joined
 
 __all__ = ["EVENTS", "FOUND", "LOOK", "SPOIL", "WATCH", "TestWatch"]
-PARTS = ("rewards.decoys", "domains.wrong_operands", "domains.failing_assertions")
-PARTS += ("domains.kept_machinery", "domains.assertion_watch")
+PARTS = (
+    "rewards.decoys",
+    *(f"domains.{name}" for name in ("wrong_operands", "failing_assertions", "kept_machinery", "watch_state")),
+    *(f"domains.{name}" for name in ("watched_comparisons", "assertion_watch")),
+)
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,24 @@ def wrong(value: Any, rng: random.Random) -> list[Any]:
 
 def aligned(left: Any, right: Any, any_is_meant: bool) -> list[tuple[Any, Any]]:
     """What stands at the same places of two containers, as far as not both are built in."""
+    left, right = _parts(left), _parts(right)
     if type(left) is not type(right) or type(left) not in (list, tuple, dict) or len(left) != len(right):
         return []
     keys = [k for k in left if k in right] if type(left) is dict else range(len(left))
     pairs = [(left[k], right[k]) for k in keys]
     return [pair for pair in pairs if not all(is_builtin(value, any_is_meant) for value in pair)][:50]
+
+
+def _parts(value: Any) -> Any:
+    """What a container holds, as a list, tuple or dict."""
+    kind = type(value)
+    if kind is slice:
+        return (value.start, value.stop, value.step)
+    if kind is deque:
+        return list(value)
+    if kind is SimpleNamespace:
+        return vars(value)
+    return dict(value) if kind in (OrderedDict, defaultdict, MappingProxyType) else value
 
 
 def changed(value: Any, rng: random.Random, depth: int = 0) -> Any:
