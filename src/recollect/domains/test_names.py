@@ -23,7 +23,7 @@ class Given:
 
 @dataclass(frozen=True)
 class SourceTest:
-    """A test by its place, such as ``test_lib.py::All.test_f``, and whether its source may skip it."""
+    """A test by its place (file, class and function), and whether its source may skip it."""
 
     place: str
     may_skip: bool
