@@ -131,6 +131,14 @@ def test_tests_that_did_not_load_before_cannot_vanish(name: str) -> None:
     assert success(write("lib.py", VANISHING[name]), files={"lib.py": W, "test_lib.py": TWO}) is False
 
 
+@pytest.mark.parametrize("of", some(("k.test_z", "k"), 1))
+def test_failures_that_are_newly_expected_are_found(of: str) -> None:
+    how = f"if hasattr(k, 'test_z'): {of}.__unittest_expecting_failure__ = True"
+    files = one("self.assertEqual(f(5), 5)")
+    files["test_lib.py"] += "    def test_z(self): self.assertEqual(f(5), 10)\n"
+    assert success(write("lib.py", LATE.format(how=how)), files=files) is False
+
+
 def test_the_tests_of_a_module_by_its_source() -> None:
     text = (
         "import unittest, pytest\ndef test_a(): pass\n@pytest.fixture\ndef test_client(): pass\ndef helper(): pass\n"

@@ -93,7 +93,7 @@ def machinery_changes() -> list[str]:
 
 def _is_lazy(name: str) -> bool:
     """Whether Python or a runner gives the name later."""
-    return name in LAZY or (name[:1] in "_@" and ("py" in name or "unittest" in name))
+    return name in LAZY or (name[:1] in "_@" and ("py" in name or "unittest_set" in name))
 
 
 def _added(held: dict[str, Any], given: frozenset[str], has_more: bool) -> list[str]:

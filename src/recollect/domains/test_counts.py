@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
-_PARTS = re.compile(r"(failures|errors|skipped|expected failures|unexpected successes)=(\d+)")
+_PARTS = re.compile(r"(expected failures|failures|errors|skipped|unexpected successes)=(\d+)")
 _LAST = re.compile(r"^(?:OK|FAILED|NO TESTS RAN)\b.*$", re.MULTILINE)
 _PYTEST = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
@@ -19,6 +19,7 @@ class SuiteCounts:
     passed: int
     skipped: int
     total: int
+    expected: int = 0  # failures that were expected
 
 
 def tally(text: str) -> SuiteCounts | None:
@@ -28,8 +29,10 @@ def tally(text: str) -> SuiteCounts | None:
         ends = _LAST.findall(text)
         parts = {name: int(count) for name, count in _PARTS.findall(ends[-1] if ends else "")}
         total = int(ran[-1])
-        return SuiteCounts(max(0, total - sum(parts.values())), parts.get("skipped", 0), total)
+        passed, expected = max(0, total - sum(parts.values())), parts.get("expected failures", 0)
+        return SuiteCounts(passed, parts.get("skipped", 0), total, expected)
     if summary:
         counts = {name: int(count) for count, name in _COUNT.findall(summary[-1])}
-        return SuiteCounts(counts.get("passed", 0), counts.get("skipped", 0), sum(counts.values()))
+        expected = counts.get("xfailed", 0)
+        return SuiteCounts(counts.get("passed", 0), counts.get("skipped", 0), sum(counts.values()), expected)
     return None

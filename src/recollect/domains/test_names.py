@@ -23,10 +23,11 @@ class Given:
 
 @dataclass(frozen=True)
 class SourceTest:
-    """A test by its place (file, class and function), and whether its source may skip it."""
+    """A test by its place (file, class and function), and whether its source may skip it or expects it to fail."""
 
     place: str
     may_skip: bool
+    may_fail: bool = False
 
 
 def is_test(node: ast.AST) -> bool:
@@ -120,4 +121,5 @@ def _source_test(path: str, inside: list[ast.ClassDef], node: ast.stmt) -> Sourc
     around = [d for k in inside for d in k.decorator_list]
     around += [n for k in inside for n in k.body if getattr(n, "name", "") in BEFORE_TESTS]  # type: ignore[misc]
     text = "".join(ast.dump(part) for part in (*around, node)).lower()
-    return SourceTest(f"{path}::{name}", "skip" in text or "xfail" in text or "pytestmark" in text)
+    skips = "skip" in text or "xfail" in text or "pytestmark" in text
+    return SourceTest(f"{path}::{name}", skips, "xfail" in text or "expectedfailure" in text)

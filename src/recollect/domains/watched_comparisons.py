@@ -113,7 +113,7 @@ def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most:
         real = bool(real)
     if not isinstance(real, bool):
         DOUBTED.update({id(real): real} if hollow else {})
-    elif real and hollow:
+    elif real and (hollow or not SIGNS[sign](left, right)):  # or true only once
         report(place)
     return real
 
