@@ -117,7 +117,7 @@ def test_overrides_that_cannot_work(text: str, words: str) -> None:
 def test_every_shipped_recipe_composes() -> None:
     assert {"needle", "needle_base"} <= set(recipe_names())
     for name in recipe_names():
-        cfg = compose(name, [])
+        cfg = compose(name, ["search.corpus=corpus.jsonl"] if name == "squad_search" else [])
         assert isinstance(cfg, Config)
         assert read_recipe(name)["description"].strip()
     assert compose(None, []) == compose("needle", [])

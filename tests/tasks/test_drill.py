@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.tasks.drill import APART, GROWN, make_drill
+from recollect.tasks.drill import HOLDS_ALWAYS, HOLDS_BEGINS, make_drill
 from recollect.tasks.names import split_of
 
 
@@ -32,6 +32,6 @@ def test_the_word_comes_in_little_by_little() -> None:
         starts = [p for d in made for p in d.given[::3]]
         return sum(s.endswith(" holds") for s in starts) / len(starts)
 
-    assert share(0) == share(APART) == 0
-    assert 0.4 < share((APART + GROWN) / 2) < 0.6
-    assert share(GROWN + 0.01) == share(1) == 1
+    assert share(0) == share(HOLDS_BEGINS) == 0
+    assert 0.4 < share((HOLDS_BEGINS + HOLDS_ALWAYS) / 2) < 0.6
+    assert share(HOLDS_ALWAYS + 0.01) == share(1) == 1

@@ -16,8 +16,8 @@ from recollect.config import Config
 from recollect.dspy.agent_program import AgentProgram, AgentRunner
 from recollect.dspy.call_budget import CallBudget
 from recollect.dspy.lenient_adapter import LenientAdapter
-from recollect.dspy.optimizers import OptimizerRun, find_optimizer, score
 from recollect.dspy.policy_lm import PolicyLM
+from recollect.dspy.prompt_optimizers import OptimizerRun, find_optimizer, score
 from recollect.dspy.remembered import Remembered
 from recollect.runtime.threads import LoopThread
 from recollect.samplers.bindings import RolePolicies
