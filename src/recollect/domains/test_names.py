@@ -12,7 +12,7 @@ BEFORE_TESTS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "
 
 
 @dataclass(frozen=True)
-class Given:
+class ModuleNames:
     """Names of a module: all that its source gives, those that are only defined or imported, and attributes it sets."""
 
     names: frozenset[str]
@@ -35,7 +35,7 @@ def is_test(node: ast.AST) -> bool:
     return isinstance(node, FUNCTIONS) and node.name.startswith("test")
 
 
-def given_by(tree: ast.Module) -> Given:
+def given_by(tree: ast.Module) -> ModuleNames:
     """What a module's source gives."""
     nodes = list(ast.walk(tree))
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
@@ -43,7 +43,7 @@ def given_by(tree: ast.Module) -> Given:
     stored |= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
     dynamic = any(isinstance(n, ast.Name) and n.id in ("globals", "vars", "exec", "locals") for n in nodes)
     defined = _defined(nodes)
-    return Given(
+    return ModuleNames(
         frozenset(defined | stored),
         frozenset(_defined(tree.body) - stored),
         dynamic or "*" in defined,

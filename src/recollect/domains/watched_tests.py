@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from recollect.domains.test_names import Given, given_by, is_test
+from recollect.domains.test_names import ModuleNames, given_by, is_test
 
 OPERATORS = {
     ast.Eq: "==",
@@ -49,7 +49,7 @@ def _watched(path: str, tree: ast.Module, watch: str) -> str:
     return ast.unparse(ast.fix_missing_locations(made))
 
 
-def _begun(path: str, watch: str, given: Given) -> str:
+def _begun(path: str, watch: str, given: ModuleNames) -> str:
     names, patched = sorted({*given.names, watch}), sorted(given.patched)
     return f"{watch}.module({path!r}, globals(), {names!r}, {given.has_more!r}, {patched!r})"
 

@@ -74,7 +74,7 @@ class Far:
     __hash__ = object.__hash__
 
 
-class Held:
+class HeldValue:
     """A value of a class that derives from a built-in one: the value is here, what else it has is on the other side."""
 
     _far_base: Any = object

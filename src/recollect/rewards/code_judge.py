@@ -20,7 +20,7 @@ import types
 from contextlib import suppress
 from typing import Any
 
-from recollect.rewards.code_far import Held
+from recollect.rewards.code_far import HeldValue
 from recollect.rewards.code_link import ALIASES, DEEP, HELPERS, Gone, Link
 from recollect.rewards.code_objects import SECRET, ProgramObject
 from recollect.rewards.code_stand_ins import JudgeLink
@@ -88,8 +88,8 @@ def show(value: Any, depth: int = 0) -> str:
         raise ValueError("nested too deeply")
     if value is None or value is True or value is False:
         return repr(value)
-    if isinstance(value, ProgramObject | Held):
-        return show(bare(value) if isinstance(value, Held) else _flat(value), depth + 1)
+    if isinstance(value, ProgramObject | HeldValue):
+        return show(bare(value) if isinstance(value, HeldValue) else _flat(value), depth + 1)
     if type(value) is int:
         return hex(value)
     if isinstance(value, float):

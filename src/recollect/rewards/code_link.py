@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from recollect.rewards.code_far import Far, Held
+from recollect.rewards.code_far import Far, HeldValue
 from recollect.rewards.code_operations import OPERATIONS
 from recollect.rewards.code_values import (
     CHANGING,
@@ -108,7 +108,7 @@ class Link:
 
     def _pack_object(self, value: Any, depth: int) -> Any:
         kind = type(value)
-        if isinstance(value, Far | Held):
+        if isinstance(value, Far | HeldValue):
             return ["yours", value.__dict__["_far_number"]]
         if name_of(kind) in MADE:
             return ["m", name_of(kind), *(self.pack(part, depth + 1) for part in MADE[name_of(kind)](value))]

@@ -12,7 +12,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
-from recollect.rewards.code_far import Far, Held
+from recollect.rewards.code_far import Far, HeldValue
 from recollect.rewards.code_operations import ARITHMETIC
 from recollect.rewards.code_values import BASES, MADE, bare, name_of
 from recollect.rewards.decoys import decoy, decoys, meaningless, unrelated
@@ -86,7 +86,7 @@ class ProgramObject(Far):
     def __eq__(self, other: Any) -> bool:
         if other is self and not (self.__dict__.get("_far_again") or self.__dict__.get("_far_derived")):
             return True
-        other = bare(other) if isinstance(other, Held) else other
+        other = bare(other) if isinstance(other, HeldValue) else other
         if not (isinstance(other, ProgramObject) or is_plain(other)):
             return NotImplemented
         if self.__dict__.get("_far_derived") and not isinstance(other, ProgramObject):
@@ -165,7 +165,7 @@ def _alone(value: Any) -> Any:
     """What an operator gave: an object has a stand-in of its own there, and a value is without its class."""
     if isinstance(value, ProgramObject):
         return type(value)(value._far_link, value._far_number)
-    return bare(value) if isinstance(value, Held) else value
+    return bare(value) if isinstance(value, HeldValue) else value
 
 
 def _operator(what: str, method: str) -> Any:
@@ -179,7 +179,7 @@ for _name in (*ARITHMETIC, *(f"r{name}" for name in ARITHMETIC)):
 
 
 HELD: dict[str, Any] = {
-    name: type(f"Program_{name}", (Held, base), {"_far_base": base}) for name, base in BASES.items()
+    name: type(f"Program_{name}", (HeldValue, base), {"_far_base": base}) for name, base in BASES.items()
 }  # stand-ins for values of classes that derive from built-in ones
 
 
@@ -189,7 +189,7 @@ def is_plain(value: Any) -> bool:
         return all(map(is_plain, value))
     if type(value) is dict:
         return all(is_plain(k) and is_plain(v) for k, v in value.items())
-    return type(value) in PLAIN or isinstance(value, Held) or name_of(type(value)) in MADE
+    return type(value) in PLAIN or isinstance(value, HeldValue) or name_of(type(value)) in MADE
 
 
 def _equal(left: ProgramObject, right: Any) -> bool:

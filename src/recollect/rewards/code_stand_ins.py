@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from recollect.rewards.code_far import Far, Held, asked_for
+from recollect.rewards.code_far import Far, HeldValue, asked_for
 from recollect.rewards.code_link import ALIASES, HELPERS, Link
 from recollect.rewards.code_objects import HELD, ProgramObject
 from recollect.rewards.code_operations import HARMLESS
@@ -191,7 +191,7 @@ class ProgramError(Exception):
 
 
 def _asked(name: str) -> Any:
-    return lambda self: Held.__getattr__(self, name)
+    return lambda self: HeldValue.__getattr__(self, name)
 
 
 def _awaited(far: Far) -> Any:

@@ -11,10 +11,10 @@ from recollect.config import Config
 from recollect.config.prompt_file import given_wording, prompt_specs
 from recollect.types import BadInput
 
-Rows = list[dict[str, str]]
+MessageRows = list[dict[str, str]]
 
 
-def opening_of(cfg: Config, asked: bool) -> Rows:
+def opening_of(cfg: Config, asked: bool) -> MessageRows:
     """The messages of the agent's system prompt; ``asked``: somebody wants them, so none at all is an error."""
     if not cfg.agent.prompts:
         return []

@@ -26,7 +26,7 @@ from recollect.samplers.sampler import Sampler
 from recollect.serve import responses as answers
 from recollect.serve.bodies import Bodies, parsed
 from recollect.serve.limits import SMALL, Bounds, ServeLimits
-from recollect.serve.opening import Rows, opened
+from recollect.serve.opening import MessageRows, opened
 from recollect.serve.protocol import (
     BadRequest,
     CompletionRequest,
@@ -54,7 +54,7 @@ class Server:
         self, sampler: Sampler, renderer: Renderer, name: str, limits: ServeLimits = ServeLimits(), key: str = ""
     ) -> None:
         self.limits, self.key = limits, key
-        self.opening: Rows = []  # stands before conversations without a system message
+        self.opening: MessageRows = []  # stands before conversations without a system message
         self.use(sampler, renderer, name)
         self.bodies = Bodies(limits.max_body)
         self.small, self.large = Slots(THREADS), Slots(1)

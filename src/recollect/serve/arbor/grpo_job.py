@@ -31,13 +31,12 @@ from recollect.types import BadInput, Completion, Message, Sampling
 
 STATE = "posted"  # the key of a checkpoint's state that holds the job's own
 NAME = re.compile(r"(?!step-|sft-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-Warn = Callable[[str], None]
 
 
 class GrpoJob:
     """One job while its model is loaded."""
 
-    def __init__(self, record: JobRecord, cfg: Config, warn: Warn) -> None:
+    def __init__(self, record: JobRecord, cfg: Config, warn: Callable[[str], None]) -> None:
         self.record, self.cfg, self.warn = record, cfg, warn
         self.run = RunDirectory.start(cfg)
         try:
@@ -245,7 +244,7 @@ class GrpoJob:
             raise BadRequest(f"job {clipped(self.record.id)} has {self.record.status}{why}", "job_id", 409)
 
 
-def make_policy(cfg: Config, warn: Warn) -> TrainedPolicy:
+def make_policy(cfg: Config, warn: Callable[[str], None]) -> TrainedPolicy:
     """The learner of a configuration, a sampler of its weights and the renderer of its prompts."""
     steps = cfg.trainer.total_training_steps or 1
     with starting_model(cfg) as path:

@@ -10,7 +10,7 @@ from typing import Any
 from recollect.serve.arbor.payloads import JobRequest
 from recollect.serve.protocol import BadRequest, clipped, integer, number
 
-Settings = list[tuple[str, Any]]
+JobSettings = list[tuple[str, Any]]
 
 ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 SCHEDULES = {
@@ -74,7 +74,7 @@ def shaping(request: JobRequest) -> Shaping:
     return Shaping(_flag(given, "mask_truncated_completions", False), limits[0], limits[1], limits[2])
 
 
-def job_settings(request: JobRequest) -> Settings:
+def job_settings(request: JobRequest) -> JobSettings:
     """The settings of the run that does what a request asks for."""
     given = request.trainer
     if unknown := sorted(set(given) - READ - IDLE):
@@ -94,7 +94,7 @@ def job_settings(request: JobRequest) -> Settings:
     ]
 
 
-def _optimizer(given: Mapping[str, Any]) -> Settings:
+def _optimizer(given: Mapping[str, Any]) -> JobSettings:
     schedule = given.get("lr_scheduler_type", "constant_with_warmup")
     if not isinstance(schedule, str) or schedule not in SCHEDULES:
         raise BadRequest(f"lr_scheduler_type must be one of {', '.join(SCHEDULES)}", "lr_scheduler_type")
@@ -110,7 +110,7 @@ def _optimizer(given: Mapping[str, Any]) -> Settings:
     ]
 
 
-def _batches(given: Mapping[str, Any], generations: int) -> Settings:
+def _batches(given: Mapping[str, Any], generations: int) -> JobSettings:
     """An update takes as many completions as a device takes at once, times the accumulation, in whole groups."""
     at_once = integer(given, "per_device_train_batch_size", 8, 1, 1 << 20)
     completions = at_once * integer(given, "gradient_accumulation_steps", 1, 1, 1 << 20)
@@ -121,19 +121,19 @@ def _batches(given: Mapping[str, Any], generations: int) -> Settings:
     ]
 
 
-def _loss(given: Mapping[str, Any]) -> Settings:
+def _loss(given: Mapping[str, Any]) -> JobSettings:
     kind, beta = given.get("loss_type", "dapo"), number(given, "beta", 0.0, 0, 1e6)
     if not isinstance(kind, str) or kind not in LOSS_MEANS:
         raise BadRequest(f"loss_type must be one of {', '.join(LOSS_MEANS)}", "loss_type")
     longest = integer(given, "max_completion_length", 0, 1, 1 << 30)
-    made: Settings = [(f"{ACTOR}.loss_agg_mode", LOSS_MEANS[kind]), (f"{ACTOR}.use_kl_loss", beta > 0)]
+    made: JobSettings = [(f"{ACTOR}.loss_agg_mode", LOSS_MEANS[kind]), (f"{ACTOR}.use_kl_loss", beta > 0)]
     made += [(f"{ACTOR}.kl_loss_coef", beta), (f"{ACTOR}.kl_loss_type", "low_var_kl")] if beta else []
     if kind == "dr_grpo" and longest:
         made.append((f"{ACTOR}.loss_scale_factor", float(longest)))
     return made
 
 
-def _types(given: Mapping[str, Any]) -> Settings:
+def _types(given: Mapping[str, Any]) -> JobSettings:
     dtype = "bfloat16" if _flag(given, "bf16", False) else "float32"
     again = _flag(given, "gradient_checkpointing", True)
     return [
@@ -143,7 +143,7 @@ def _types(given: Mapping[str, Any]) -> Settings:
     ]
 
 
-def _lora(given: Mapping[str, Any]) -> Settings:
+def _lora(given: Mapping[str, Any]) -> JobSettings:
     config = given.get("lora_config", OLD_LORA if _flag(given, "lora", False) else None)
     if config is None:
         return [(f"{MODEL}.lora_rank", 0)]
