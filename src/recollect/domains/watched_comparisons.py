@@ -25,6 +25,7 @@ SIGNS: dict[str, Any] = {
     "/": operator.truediv,
     "^": operator.xor,
 }
+AGAIN = 4  # times as many decoys for what a first look doubts
 AGAINST = {"<": ">", "<=": ">", ">": "<", ">=": "<"}
 NEGATED = {"!=": "same", "not in": "in"}
 
@@ -58,8 +59,9 @@ def compare(place: str, sign: str, left: Any, right: Any) -> Any:
         return _contained(place, left, right, known)
     for inner in aligned(left, right, any_is_meant):
         compare(place, sign, *inner)
-    pairs = [(left, d) for d in wrong(right, RNG)] if not known[0] else [(d, right) for d in wrong(left, RNG)]
-    return _tried(place, sign, left, right, [(sign, a, b) for a, b in pairs])
+    pairs = lambda: [(left, d) for d in wrong(right, RNG)] if not known[0] else [(d, right) for d in wrong(left, RNG)]
+    decoys = lambda: [(sign, a, b) for a, b in pairs()]
+    return _tried(place, sign, left, right, decoys(), again=decoys)
 
 
 def _negated(place: str, sign: str, left: Any, right: Any) -> Any:
@@ -93,8 +95,13 @@ def walks_to(place: str, value: Any, holder: Any) -> bool:
     return any(item is value or bool(compare(place, "==", item, value)) for item in holder)
 
 
-def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most: int | None = None) -> Any:
-    """What a comparison gives, if it is not also true for what must be false."""
+def _tried(
+    place: str, sign: str, left: Any, right: Any, tries: list[Any], most: int | None = None, again: Any = None
+) -> Any:
+    """What a comparison gives, if it is not also true for what must be false.
+
+    ``again`` makes other decoys: an equality modulo 7, say, accepts some, and is asked more before it is doubted.
+    """
     row = [(True, sign, left, right), *((False, *one) for one in tries)]
     RNG.shuffle(row)
     real: Any = None
@@ -109,6 +116,9 @@ def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most:
                 return SIGNS[sign](left, right)
         real = said if is_real else real
     hollow = accepted > most if most is not None else meaningless(accepted, len(tries))
+    if hollow and again is not None:
+        more = [one for _ in range(AGAIN) for one in again()]
+        hollow = meaningless(accepted + sum(_holds(*one) for one in more), len(tries) + len(more))
     if type(real) in (int, float, str, type(None)):
         real = bool(real)
     if not isinstance(real, bool):
@@ -116,6 +126,13 @@ def _tried(place: str, sign: str, left: Any, right: Any, tries: list[Any], most:
     elif real and (hollow or not SIGNS[sign](left, right)):  # or true only once
         report(place)
     return real
+
+
+def _holds(name: str, left: Any, right: Any) -> bool:
+    try:
+        return bool(SIGNS[name](left, right))
+    except Exception:
+        return False
 
 
 def combine(place: str, sign: str, left: Any, right: Any) -> Any:

@@ -212,6 +212,9 @@ def _equal(left: ProgramObject, right: Any) -> bool:
     said = [(mark, _says(fixed, "eq", value)) for mark, value in row]
     wrong = [yes for mark, yes in said if mark == "wrong"]
     accepted = all(yes for mark, yes in said if mark != "wrong")
+    for _ in range(4 if accepted and meaningless(sum(wrong), len(wrong)) else 0):  # such as modulo 7: ask more
+        more = decoys(moved, rng) if is_plain(moved) else _others(moved) if "_far_made" in vars(moved) else []
+        wrong += [_says(fixed, "eq", value) for value in more]
     if accepted and meaningless(sum(wrong), len(wrong)):
         raise TypeError("it equals everything")
     return accepted
