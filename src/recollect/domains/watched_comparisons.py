@@ -118,7 +118,7 @@ def _tried(
     hollow = accepted > most if most is not None else meaningless(accepted, len(tries))
     if hollow and again is not None:
         more = [one for _ in range(AGAIN) for one in again()]
-        hollow = meaningless(accepted + sum(_holds(*one) for one in more), len(tries) + len(more))
+        hollow = meaningless(accepted + sum(_comes_true(*one) for one in more), len(tries) + len(more))
     if type(real) in (int, float, str, type(None)):
         real = bool(real)
     if not isinstance(real, bool):
@@ -128,7 +128,7 @@ def _tried(
     return real
 
 
-def _holds(name: str, left: Any, right: Any) -> bool:
+def _comes_true(name: str, left: Any, right: Any) -> bool:
     try:
         return bool(SIGNS[name](left, right))
     except Exception:

@@ -11,6 +11,9 @@ from pathlib import Path
 def joined(modules: Sequence[str]) -> str:
     """The text of modules that need the standard library and each other alone, those that others need first."""
     body = [node for name in modules for node in ast.parse(_text(name)).body if not _between(node)]
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    twice = {name for name in defined if defined.count(name) > 1}
+    assert not twice, f"modules that are joined define {', '.join(sorted(twice))} twice"
     return "from __future__ import annotations\n" + ast.unparse(ast.Module(body, []))
 
 
