@@ -319,7 +319,10 @@ def test_differing_names_the_first_key_that_matters() -> None:
     assert differing(stored, other, []) == "evaluation.lengths is [1, 4, 16, 64, 256] there and [1, 2, 3, 4, 5] here"
     assert differing(stored, other, ["evaluation."]) == "trainer.seed is 0 there and 4 here"
     assert differing(stored, other, ["evaluation.", "trainer.seed"]) == ""
-    assert "trainer.threads" in differing(stored.replace("  threads: 0\n", ""), cfg, [])
+    earlier = stored.replace("  threads: 0\n", "")  # of a version without the key, which is what its default is
+    assert earlier != stored
+    assert differing(earlier, cfg, []) == ""
+    assert "trainer.threads is 0 there" in differing(earlier, compose("needle", ["trainer.threads=1"]), [])
 
 
 def test_known_keys_are_the_leaves_of_the_tree() -> None:

@@ -14,6 +14,7 @@ import pytest
 from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding
 from recollect.config import Config
+from recollect.config.aliases import resolve
 from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointError, Patience
 from recollect.types import BadInput, Completion, Message, Sampling, Task
 from tests.policies.outside import Outside, running
@@ -220,6 +221,7 @@ def test_a_memory_behind_an_endpoint_is_given_its_tools(renderer: Any, outside: 
     assert not renderer.shows_tools
     cfg = Config()
     cfg.agent.agent_type, cfg.agent.reward_name = "tool_memory", "memory_qa"
+    cfg = resolve(cfg)
     endpoint = Endpoint(outside.url, syntax=renderer.parser)
     collector = Collector(cfg, {"*": Binding(endpoint, renderer, trainable=False)})
     task = Task("t", "What?", ["mira holds 472."], ("472",))

@@ -196,8 +196,9 @@ def from_yaml(text: str, where: str = STORED) -> Config:
 def differing(text: str, cfg: Config, ignore: Sequence[str], where: str = STORED) -> str:
     """The first key in which a stored configuration differs, with both values; empty when none does."""
     tree = OmegaConf.create(tree_of(text, where))
-    stored = flatten(OmegaConf.structured(from_yaml(text, where)) if _is_earlier(tree) else tree)
-    now = flatten(OmegaConf.structured(cfg))
+    stored, now = flatten(tree), flatten(OmegaConf.structured(cfg))
+    if _is_earlier(tree) or now.keys() - stored.keys():  # a version that did not have all of today's keys
+        stored = flatten(OmegaConf.structured(from_yaml(text, where)))
     for key in sorted(stored.keys() | now.keys()):
         if stored.get(key) != now.get(key) and not key.startswith(tuple(ignore)):
             return f"{key} is {stored.get(key)} there and {now.get(key)} here"
