@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MOST = 20_000  # characters of an error that are kept
-MOST_NAMES, LONGEST_NAME = 20, 250  # of a list in a message
+MOST_NAMES, LONGEST_NAME = 20, 140  # of a list in a message
 MOST_SHOWN = 2_000  # characters of a message that people are shown
 _name = type.__dict__["__name__"].__get__  # a metaclass can give a class another, which is a program too
 
