@@ -210,13 +210,6 @@ def test_a_template_without_a_role_for_tools_gets_one_user_message(tokenizer: An
         renderer.prompt([Message("system", "x"), USER])
 
 
-def test_text_may_go_on_inside_the_turn(renderer: Renderer) -> None:
-    prompt, sampled = renderer.prompt([USER]), renderer.encode("<search>mira</search>")
-    grown = renderer.append(prompt, sampled, "\n<information>mira holds 472.</information>\n")
-    assert grown[: len(prompt) + len(sampled)] == prompt + sampled
-    assert renderer.decode(grown[len(prompt) :]).endswith("</search>\n<information>mira holds 472.</information>\n")
-
-
 def test_what_was_said_keeps_special_tokens_but_not_the_end(tokenizer: Any) -> None:
     renderer = Renderer(tokenizer)
     ids = [*renderer.encode("a<|tool|>b"), renderer.end_id]

@@ -80,25 +80,27 @@ class Conversation:
 
     def upcoming(self, renderer: Renderer) -> list[int]:
         """The next prompt as it would be now."""
-        if not self.prompt:
-            return renderer.prompt(self.pending, self.tools)
-        if self.inline:
-            return renderer.append(self.prompt, self.sampled, "".join(m.content for m in self.pending))
-        if self.pending or self.sampled:
-            return renderer.extend(self.prompt, self.sampled, self.pending, self.tools)
-        return self.prompt
+        text = self._new_text(renderer)
+        return self.prompt if text is None else self._grown(renderer, renderer.encode(text))
 
     async def upcoming_soon(self, renderer: Renderer) -> list[int]:
         """The same, tokenised together with what other agents ask for at this moment."""
+        text = self._new_text(renderer)
+        return self.prompt if text is None else self._grown(renderer, await renderer.encode_soon(text))
+
+    def _new_text(self, renderer: Renderer) -> str | None:
+        """What the next prompt has that is not tokenised yet; None: nothing."""
         if not self.prompt:
-            return await renderer.encode_soon(renderer.prompt_text(self.pending, self.tools))
+            return renderer.prompt_text(self.pending, self.tools)
         if self.inline:
-            text = renderer.harmless("".join(m.content for m in self.pending))
-            return [*self.prompt, *self.sampled, *await renderer.encode_soon(text)]
-        if self.pending or self.sampled:
-            tail = await renderer.encode_soon(renderer.extension_text(self.pending, self.tools))
-            return renderer.extended(self.prompt, self.sampled, tail)
-        return self.prompt
+            return renderer.harmless("".join(m.content for m in self.pending))
+        return renderer.extension_text(self.pending, self.tools) if self.pending or self.sampled else None
+
+    def _grown(self, renderer: Renderer, new: list[int]) -> list[int]:
+        """The next prompt, with the ids of `_new_text`."""
+        if self.inline or not self.prompt:
+            return [*self.prompt, *self.sampled, *new]
+        return renderer.extended(self.prompt, self.sampled, new)
 
     def accept(self, ids: list[int]) -> None:
         """Take ids, which ``upcoming`` made, as the next prompt."""
@@ -109,11 +111,6 @@ class Conversation:
         """Take what was generated as the end of the conversation so far."""
         self.sampled = list(done.ids)
         self.log.append(done)
-
-    def render(self, renderer: Renderer) -> list[int]:
-        """The next prompt, to be generated from."""
-        self.accept(self.upcoming(renderer))
-        return self.prompt
 
 
 class SessionTools:

@@ -63,7 +63,7 @@ class Dialogue:
         """What the model says next, for a parser; None when a limit has ended the episode."""
         fits = self.left == 0 or await fit(self.talk, self.renderer, self._room())
         if self.last is None and not fits:
-            size = len(self.talk.render(self.renderer))
+            size = len(self.talk.upcoming(self.renderer))
             raise ValueError(
                 f"the first prompt has {size} tokens, tools included, and only {self._room()} fit the context: "
                 "raise agent.max_context_length, or lower agent.max_tokens_per_turn"

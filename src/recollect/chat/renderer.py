@@ -214,10 +214,6 @@ class Renderer:
             tail = tail[tail.index(self.end_id) + 1 :]
         return [*prompt, *sampled, *tail]
 
-    def append(self, prompt: Sequence[int], sampled: Sequence[int], text: str) -> list[int]:
-        """The next prompt when text is put into the assistant's own turn, which goes on after it."""
-        return [*prompt, *sampled, *self.encode(self.harmless(text))]
-
     # ---- what an assistant says ----
 
     def reply(self, content: str, calls: Sequence[ToolCall] = (), reasoning: str = "") -> list[int]:
