@@ -17,7 +17,7 @@ from recollect.types import BadInput
 WINDOW = 128 * MB  # the most that unpacking may hold at once; a file that asks for more is refused
 PACKED = 1 << 8  # bytes unpacked at a time: a block of 4 bytes may stand for 128 kB
 FREE = 16 * MB  # unpacked bytes of any file; beyond them …
-MOST_GROWTH = 2000  # … so many for each that is read; text grows by 5 to 500, a bomb by 30,000
+MOST_GROWTH = 2000  # … so many for each that is read: far more than text, far less than a bomb
 
 
 class Bomb(ValueError):
