@@ -35,6 +35,7 @@ from device import parse
 from recollect.agents.memory.recurrent_prompts import answer_prompt, update_prompt
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
+from recollect.runtime.garbage import leaving_the_old
 from recollect.training.train_run import TrainRun
 from recollect.types import Sample, Task
 
@@ -147,11 +148,11 @@ def write_tasks(args: argparse.Namespace, file: Path, kind: str) -> Path:
     return file
 
 
-def make_run(args: argparse.Namespace, folder: Path, agent: str, tasks: int, samples: int) -> TrainRun:
+def make_run(args: argparse.Namespace, folder: Path, model: Path, agent: str, tasks: int, samples: int) -> TrainRun:
     """A run as users start it, with the workload's agent."""
     limits = {"chunk_size": 300, "max_memorization_length": MOST, "max_final_response_length": MOST}
     settings = [
-        f"actor_rollout_ref.model.path={model_folder(args, folder / 'model')}",
+        f"actor_rollout_ref.model.path={model}",
         f"data.train_files=[{write_tasks(args, folder / 'tasks.jsonl', agent)}]",
         f"data.train_batch_size={tasks}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={tasks}",
@@ -234,15 +235,18 @@ def report(args: argparse.Namespace, name: str, work: Callable[[], Any]) -> None
 def grpo(args: argparse.Namespace, agent: str, tasks: int, samples: int) -> None:
     """Whole steps: the first, which compiles, then the fastest of the others."""
     with tempfile.TemporaryDirectory() as name:
-        first, work = timed(lambda: make_run(args, Path(name), agent, tasks, samples))
+        folder = model_folder(args, Path(name) / "model")
+        first, work = timed(lambda: make_run(args, Path(name), folder, agent, tasks, samples))
         step = work.rl.step
-        started, _ = timed(step)
+        started, row = timed(step)
+        parts = f"rollout {row['time/rollout']:.1f}, update {row['time/update']:.1f}"
         rows = [timed(step) for _ in range(args.steps)]
         wall, row = min(rows, key=lambda r: r[0])
         tokens, rollout = row["rollout/tokens"], min(r["time/rollout"] for _, r in rows)
         print(
-            f"{agent}: start {first:.1f} s, first step {started:.1f} s; step {wall:.2f} s, rollout {rollout:.2f} s "
-            f"({tokens:.0f} tokens, {tokens / rollout:.0f}/s), update {min(r['time/update'] for _, r in rows):.2f} s"
+            f"{agent}: start {first:.1f} s, first step {started:.1f} s ({parts}); step {wall:.2f} s, "
+            f"rollout {rollout:.2f} s ({tokens:.0f} tokens, {tokens / rollout:.0f}/s), "
+            f"update {min(r['time/update'] for _, r in rows):.2f} s"
         )
         for key in sorted(k for k in row if k.startswith(("time/", "gpu/"))):
             print(f"    {key} {row[key]:.3f}")
@@ -259,7 +263,7 @@ def grpo(args: argparse.Namespace, agent: str, tasks: int, samples: int) -> None
 def sft(args: argparse.Namespace) -> None:
     """Updates on 32 sequences of about 290 tokens."""
     with tempfile.TemporaryDirectory() as name:
-        work = make_run(args, Path(name), "one_turn", 8, 2)
+        work = make_run(args, Path(name), model_folder(args, Path(name) / "model"), "one_turn", 8, 2)
         encode, draw = work.policy.renderer.encode, np.random.default_rng(0)
         texts = [encode(f"{q} {p}") * 4 for q, p, _ in paragraphs(args)]
         rows = [np.array(t[: int(draw.integers(200, 380))]) for t in texts]
@@ -381,6 +385,12 @@ def main() -> None:
     args.size = (576, 30, 9, 3, 1536)
     if args.device == "cpu":
         args.size, args.tasks, args.samples = (128, 4, 4, 2, 256), min(8, args.tasks), min(4, args.samples)
+    with leaving_the_old():  # as every run does
+        work(args)
+
+
+def work(args: argparse.Namespace) -> None:
+    """One piece after the other."""
     for name in args.work.split(","):
         if name == "sft":
             sft(args)

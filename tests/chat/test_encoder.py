@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.chat.encoder import LONG, Encoder, common_start
+from recollect.chat.encoder import SHORT, Encoder
+from recollect.chat.known_texts import common_start
 from tests.chat.backends import NAMES, Counting, backend, ids_of
 
 WORDS = st.lists(
@@ -20,11 +21,13 @@ WORDS = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(start=WORDS, tails=st.lists(WORDS, min_size=2, max_size=4), glue=st.sampled_from([" ", "", "\n"]))
 def test_ids_are_those_of_the_backend(name: str, start: list[str], tails: list[list[str]], glue: str) -> None:
-    beginning = (" ".join(start) + " ") * (1 + 2 * LONG // (1 + sum(map(len, start))))
-    encoder = Encoder(core := backend(name))
-    for tail in tails:
-        text = beginning + glue + glue.join(tail)
-        assert encoder.encode(text) == ids_of(core, text)
+    beginning = (" ".join(start) + " ") * (1 + 2 * SHORT // (1 + sum(map(len, start))))
+    alone, together = Encoder(core := backend(name)), Encoder(core)
+    texts = [beginning + glue + glue.join(tail) for tail in tails]
+    expected = [ids_of(core, text) for text in texts]
+    assert [alone.encode(text) for text in texts] == expected
+    assert together.encode_all(texts) == expected
+    assert together.encode_all(texts[::-1]) == expected[::-1]
 
 
 def test_a_known_beginning_is_not_tokenised_again() -> None:

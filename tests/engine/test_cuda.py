@@ -148,6 +148,7 @@ def test_long_segments_by_calls_of_their_own_equal_levels(shape: Any, cudnn: boo
     if cudnn and not dense.fast_blocks():
         pytest.skip("needs a GPU on which cuDNN is used")
     model, results = small_half(), []
+    monkeypatch.setattr("recollect.packing.tree_attention.LONG", 1024)
     monkeypatch.setattr("recollect.packing.micro_batch.fast_blocks", lambda: False)
     plain = long_tree(*shape)
     assert not any(isinstance(part, Block) for part in plain.plan.levels)

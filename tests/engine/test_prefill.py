@@ -172,7 +172,7 @@ def test_places_are_where_keys_and_values_lie() -> None:
     prefix = cache.new_prefix(np.arange(70))
     cache.ensure(4, 50, 0)
     prefix.done = 33
-    part = FlashPrefill(cache, 2, [request(5), request(1)], [PrefixChunk(prefix, 20)])
+    part = FlashPrefill(cache, [2, 3], [request(5), request(1)], [PrefixChunk(prefix, 20)])
     places = iter(part.places.t().tolist())
     rows = [(lambda layer, row=row: cache.values[layer][row]) for row in (2, 3)]
     for values, spots in zip([*rows, lambda layer: prefix.values[layer][:, 33:]], (5, 1, 20), strict=True):

@@ -28,7 +28,7 @@ def covered(trees: list[Tree], blocks: bool) -> np.ndarray:
     """[nodes, nodes] how often the parts let a node attend to another."""
     total = sum(t.size for t in trees)
     count, own = np.zeros((total, total), int), np.zeros(total, int)
-    made = levels(trees, blocks)
+    made = levels(trees, lambda: blocks)
     assert made is not None
     assert [p.causal for p in made] == sorted((p.causal for p in made), reverse=True), "what reads itself comes first"
     for level in made:
@@ -61,7 +61,7 @@ def test_every_allowed_pair_is_covered_once(first: list[list[int]], second: list
 def test_a_long_prefix_with_long_branches_gets_calls_of_its_own() -> None:
     prefix = np.arange(LONG + 7)
     rows = [np.concatenate([prefix, [5000 + i], np.zeros(LONG // 2, int)]) for i in range(3)]
-    made = levels([build_tree(range(3), rows)], True)
+    made = levels([build_tree(range(3), rows)], lambda: True)
     assert made is not None
     blocks = [part for part in made if isinstance(part, Block)]
     assert [(b.causal, b.q.stop - b.q.start, b.k.stop - b.k.start) for b in blocks] == [

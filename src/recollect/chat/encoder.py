@@ -10,30 +10,18 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+from recollect.chat.known_texts import KnownTexts
 from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, KnownPieces
 from recollect.chat.tokens import Tokens
 
-KNOWN = 64  # texts that are remembered
-KEPT = 2 << 20  # characters of them; a token of them takes some hundred bytes
+SHORT = 512  # characters below which a text is tokenised whole
+BEGIN = 256  # characters by which texts that may begin alike are told from others
+KEPT = 2 << 20  # characters of texts that are remembered; a token of them takes some hundred bytes
 PART = 1 << 16  # characters that are counted in one go
 LOST = 8  # tokens that a cut may add
-
-
-def common_start(a: str, b: str) -> int:
-    """How many characters two texts have in common from the start."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def splits_locally(backend: Any) -> bool:
@@ -44,54 +32,43 @@ def splits_locally(backend: Any) -> bool:
     return backend.pre_tokenizer is not None and len(backend.pre_tokenizer.pre_tokenize_str(text)) > 1
 
 
+class Beginning(NamedTuple):
+    """The known ids of a text's first ``at`` characters, and the ids that must follow."""
+
+    ids: list[int]
+    at: int
+    next: list[int]
+
+
+NOTHING = Beginning([], 0, [])
+
+
 class Encoder:
     """Ids of texts by a fast tokenizer's backend."""
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.least = LONG if splits_locally(backend) else sys.maxsize  # shorter texts are tokenised whole
-        self.known: deque[Tokens] = deque(maxlen=KNOWN)  # texts that were tokenised whole
+        self.least = SHORT if splits_locally(backend) else sys.maxsize  # shorter texts are tokenised whole
+        self.known = KnownTexts()  # texts that were tokenised whole
         self.pieces = KnownPieces()
 
     def encode(self, text: str) -> list[int]:
         """The same as the backend's own ids."""
-        if len(text) < self.least:
-            return self._ids(text)
-        start = text[:LONG]
-        near = [known for known in tuple(self.known) if known.text.startswith(start)]
-        shared, place = max(((common_start(k.text, text), -i) for i, k in enumerate(near)), default=(0, 0))
-        piece = self.pieces.find(text)
-        found = None
-        if piece is not None and piece[0].covered > shared:
-            found = piece[0].within(text, piece[1], self._ids)
-        elif near:
-            found = self._continued(near[-place], shared, text)
-        if found is not None:
-            return found
-        whole = Tokens(self.backend, text)
-        self._remember(whole)
-        return whole.ids.copy()
+        return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of several texts. One call, which uses every core, tokenises the short ones; equal ones once."""
-        short = list(dict.fromkeys(text for text in texts if len(text) < self.least))
-        made = self.backend.encode_batch_fast(short, add_special_tokens=False)
-        known = {text: list(ids.ids) for text, ids in zip(short, made, strict=True)}
-        return [known[text].copy() if text in known else self.encode(text) for text in texts]
-
-    def _remember(self, whole: Tokens) -> None:
-        """Keep a text, and the ones before it as far as there is room. Threads may do this at once."""
-        if len(whole.text) > KEPT:
-            return
-        room, kept = KEPT - len(whole.text), 0
-        for known in reversed(tuple(self.known)):
-            if (room := room - len(known.text)) < 0:
-                break
-            kept += 1
-        with suppress(IndexError):
-            while len(self.known) > kept:
-                self.known.popleft()
-        self.known.append(whole)
+        """The ids of several texts, by few calls, which use every core; equal texts are tokenised once."""
+        distinct = list(dict.fromkeys(texts))
+        made = self._by_pieces(distinct)
+        left = [text for text in distinct if text not in made]
+        begun = {text: self._beginning(text) if len(text) >= self.least else NOTHING for text in left}
+        fresh = self._new_beginnings([text for text in left if begun[text] is NOTHING and len(text) >= self.least])
+        for text in left:
+            if begun[text] is NOTHING and text[:BEGIN] in fresh:
+                begun[text] = self._beginning(text)
+        made |= {whole.text: whole.ids for whole in fresh.values()}
+        made |= self._continued({text: begun[text] for text in left if text not in made})
+        return [made[text].copy() for text in texts]
 
     def at_least(self, text: str, enough: int) -> int:
         """A number of tokens that a text has at least, counted in parts until there are enough."""
@@ -107,13 +84,47 @@ class Encoder:
         (made,) = self.backend.encode_batch_fast([text], add_special_tokens=False)  # fast: nobody asks where they stand
         return list(made.ids)
 
-    def _continued(self, known: Tokens, shared: int, text: str) -> list[int] | None:
-        """The ids of a text whose first ``shared`` characters are those of a known one; None if it cannot be told."""
+    def _by_pieces(self, texts: Iterable[str]) -> dict[str, list[int]]:
+        """The ids of texts of which a known piece is more than their known beginning."""
+        made = {}
+        for text in texts:
+            piece = self.pieces.find(text) if len(text) >= max(LONG, self.least) else None
+            if piece is not None and piece[0].covered > self.known.nearest(text)[1]:
+                ids = piece[0].within(text, piece[1], self._ids)
+                if ids is not None:
+                    made[text] = ids
+        return made
+
+    def _new_beginnings(self, texts: Iterable[str]) -> dict[str, Tokens]:
+        """The tokens of long texts that begin like none before, by their beginnings: of several, those of the first."""
+        fresh: dict[str, Tokens] = {}
+        for text in texts:
+            fresh.setdefault(text[:BEGIN], Tokens(self.backend, text))
+        wholes = [whole.text for whole in fresh.values()]
+        found = self.backend.encode_batch(wholes, add_special_tokens=False) if wholes else []
+        for whole, encoding in zip(fresh.values(), found, strict=True):
+            whole.take(encoding)
+            self.known.add(whole, KEPT)
+        return fresh
+
+    def _continued(self, begun: dict[str, Beginning]) -> dict[str, list[int]]:
+        """The ids of texts, each tokenised from where its known beginning ends."""
+        rests = [text[beginning.at :] for text, beginning in begun.items()]
+        found = self.backend.encode_batch_fast(rests, add_special_tokens=False) if rests else []
+        made = {}
+        for (text, (known, _, expected)), rest in zip(begun.items(), found, strict=True):
+            ids = rest.ids
+            made[text] = [*known, *ids] if ids[: len(expected)] == expected else self._ids(text)
+        return made
+
+    def _beginning(self, text: str) -> Beginning:
+        """What is known of a text's beginning: up to a blank some tokens before it parts from another text."""
+        known, shared = self.known.nearest(text)
+        if known is None or shared < BEGIN:
+            return NOTHING
         last = bisect_right(known, shared, key=lambda span: span[1])  # tokens within what is shared
         for cut in range(last - OVERLAP, max(0, last - OVERLAP - SEARCHED), -1):
             at = known.parts_at(cut)
             if at is not None:
-                again = self._ids(text[at:])
-                same = again[:CHECKED] == known.ids[cut : cut + CHECKED]
-                return [*known.ids[:cut], *again] if same else None
-        return None
+                return Beginning(known.ids[:cut], at, known.ids[cut : cut + CHECKED])
+        return NOTHING

@@ -15,8 +15,8 @@ from threading import Lock
 from recollect.chat.tokens import Tokens
 
 LONG = 2048  # characters from which it pays
-OVERLAP = 64  # tokens that are tokenised again
-CHECKED = 32  # of those, tokens that must come out the same
+OVERLAP = 32  # tokens that are tokenised again
+CHECKED = 16  # of those, tokens that must come out the same
 SEARCHED = 256  # tokens among which a blank is looked for
 KEY = 64  # characters that a piece is looked for by
 PIECES = 64  # that are remembered

@@ -24,6 +24,10 @@ class Tokens:
                     (self._made,) = self.backend.encode_batch([self.text], add_special_tokens=False)
         return self._made
 
+    def take(self, made: Any) -> None:
+        """Take the backend's encoding, where it was made with those of others."""
+        self._made = made
+
     def __len__(self) -> int:
         return len(self.made)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from recollect.engine.batching import Engine
 from recollect.engine.library import LibraryEngine
 from recollect.engine.loop import EngineLoop
+from recollect.engine.plain import PlainBackend
 from recollect.engine.shape import layer_name, layers_of
 from recollect.models.attention import focus, register, using
 from recollect.models.load import load_config, load_model
@@ -154,7 +155,8 @@ def _why_not_fast(config: Any, model: Any, rows: list[np.ndarray], expected: lis
     """Why our attention does not compute what the library's does, in a few words; empty where it does."""
     try:
         ours = small_model(config, register())
-        engine = Engine(ours, str)
+        backend = PlainBackend(ours) if torch.cuda.is_available() else None  # on a CPU, the one that runs will use
+        engine = Engine(ours, str, backend=backend)
         ours.eval().load_state_dict(model.state_dict())
         engine.new_weights(0)
         worst = _packed_difference(ours, model, rows, expected)

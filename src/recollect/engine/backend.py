@@ -54,11 +54,11 @@ class Backend(Protocol):
         ...
 
     def flush(self, state: RowState, deliver: Deliver) -> None:
-        """Deliver what was sampled and has not been delivered; rows may be added or removed after this."""
+        """Deliver all that was sampled and has not been delivered."""
         ...
 
-    def remove(self, row: int, last: int, length: int) -> None:
-        """Free a row's slot; row ``last``, which owns ``length`` tokens, moves into it."""
+    def remove(self, state: RowState, row: int) -> None:
+        """Free a row's slot, before the row is taken out and the last row takes its place."""
         ...
 
     def reset(self) -> None:

@@ -69,20 +69,18 @@ class Engine(EngineLoop):
         """What comes into this step: requests that join, and chunks of prefixes."""
         if not (self.scheduler.waiting or self.scheduler.prefilling):
             return [], []
-        self.backend.flush(self.state, self._deliver)
         asked = [*self.state.requests, *(r for r in self.scheduler.waiting if not r.abandoned)]
         self.scheduler.max_rows = min(self.max_rows, self.backend.rows_that_fit(asked))
-        return self.scheduler.admit(self.state.requests)
+        return self.scheduler.admit(self.state)
 
     def _remove(self, row: int) -> None:
-        last = len(self.state.requests) - 1
-        self.backend.remove(row, last, int(self.state.owned[last]))
+        self.backend.remove(self.state, row)
         request = self.state.remove(row)
         self.scheduler.left(request)
         request.release()
 
     def _keep(self, request: EngineRequest, row: int, sampled: list[int]) -> None:
-        self.scheduler.keep(request, row, sampled)
+        self.scheduler.keep(request, int(self.state.slot[row]), sampled)
 
     def _forget(self) -> None:
         super()._forget()

@@ -56,6 +56,7 @@ def _cuda_backend(model: Any, max_rows: int, own: bool, row_bytes: int | None) -
     compiled = own and worth_compiling(model)
     if own:
         fuse(model)
-    if compiled:
+    backend = CudaBackend(model, max_rows, compiled, row_bytes)
+    if compiled and backend.layers is None:
         compile_layers(model)
-    return CudaBackend(model, max_rows, compiled, row_bytes)
+    return backend

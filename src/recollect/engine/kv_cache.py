@@ -76,6 +76,19 @@ class KVCache:
             keys[target, :, :, :length] = keys[source, :, :, :length]
             values[target, :, :length] = values[source, :, :length]
 
+    def copy_row(self, target: Prefix, slot: int, start: int, end: int) -> None:
+        """Copy what a row owns into a prefix, as its tokens from ``start`` to ``end``."""
+        for layer in range(self.layers):
+            target.keys[layer][:, :, start:end] = self.keys[layer][slot, :, :, : end - start]
+            target.values[layer][:, start:end] = self.values[layer][slot, :, : end - start]
+        target.done = end
+
+    def copy_prefix(self, target: Prefix, source: Prefix, count: int) -> None:
+        """Copy the first tokens of one prefix into another."""
+        for layer in range(self.layers):
+            target.keys[layer][:, :, :count] = source.keys[layer][:, :, :count]
+            target.values[layer][:, :count] = source.values[layer][:, :count]
+
     def new_prefix(self, ids: np.ndarray) -> Prefix:
         """An empty prefix with memory of the same layout."""
         return Prefix(ids, self.layers, self.heads, self.dim, self.dtype, self.device, self.token_major)

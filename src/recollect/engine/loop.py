@@ -193,18 +193,20 @@ class EngineLoop(ABC):
 
     def _deliver(self, sampled: Sampled) -> None:
         """Take in one new token for every row, and finish the rows that end with it."""
-        self.state.append(sampled.ids, sampled.logprobs)
-        self._end_rows(sampled.stopped, sampled.full)
+        rows = np.arange(len(self.state.requests)) if sampled.rows is None else sampled.rows
+        self.state.append(sampled.ids, sampled.logprobs, rows)
+        self._end_rows(rows, sampled.stopped, sampled.full)
 
-    def _end_rows(self, stopped: np.ndarray, full: np.ndarray) -> None:
-        """Finish the rows that a stop token ends, or their limit, or their text."""
-        self.stats.sampled_tokens += len(stopped)
-        for row, request in enumerate(self.state.requests):
-            if request.watch is not None:
-                request.watch(self.state.ids[row, : self.state.count[row]].tolist())
-        stopped = stopped | self.state.ended_by_text(self.decode)
-        for row in np.flatnonzero(stopped | full)[::-1].tolist():
-            self._finish(row, bool(stopped[row]))
+    def _end_rows(self, rows: np.ndarray, stopped: np.ndarray, full: np.ndarray) -> None:
+        """Finish those of some rows that a stop token ends, or their limit, or their text."""
+        self.stats.sampled_tokens += len(rows)
+        for row in rows.tolist():
+            watch = self.state.requests[row].watch
+            if watch is not None:
+                watch(self.state.ids[row, : self.state.count[row]].tolist())
+        stopped = stopped | self.state.ended_by_text(self.decode, rows)
+        for place in np.flatnonzero(stopped | full)[::-1].tolist():
+            self._finish(int(rows[place]), bool(stopped[place]))
 
     def _finish(self, row: int, stopped: bool) -> None:
         state = self.state

@@ -65,10 +65,12 @@ class PlainBackend:
     def flush(self, state: RowState, deliver: Deliver) -> None:
         """Nothing to do: every step delivers its own tokens."""
 
-    def remove(self, row: int, last: int, length: int) -> None:
-        """Free a row's slot; row ``last``, which owns ``length`` tokens, moves into it."""
+    def remove(self, state: RowState, row: int) -> None:
+        """Free a row's slot: the last row, which takes its place, moves into it."""
+        last = len(state.requests) - 1
         if row != last:
-            self.cache.move(last, row, length)
+            self.cache.move(last, row, int(state.owned[last]))
+            state.slot[last] = row
         self._rows_changed = True
 
     def reset(self) -> None:

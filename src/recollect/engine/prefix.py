@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import count, pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 ROOM = 32  # memory is for a multiple of so many tokens: compiled attention reads that many at a time
@@ -35,15 +37,23 @@ class Prefix:
     ) -> None:
         self.ids, self.number = ids, next(_numbers)
         self.room = -(-len(ids) // ROOM) * ROOM
+        self.heads, self.dim, self.token_major = heads, dim, token_major
         self.memory = torch.empty(layers, 2, heads * self.room * dim, dtype=dtype, device=device)
-        self.values = [m[1].view(heads, self.room, dim) for m in self.memory]
-        if token_major:
-            self.keys = [m[0].view(heads, self.room, dim).transpose(1, 2) for m in self.memory]
-        else:
-            self.keys = [m[0].view(heads, dim, self.room) for m in self.memory]
         self.done = 0  # tokens prefilled so far
         self.users = 0  # rows that attend to it now
         self.temporary = False  # made for one request, not worth keeping after it
+
+    @cached_property
+    def keys(self) -> list[Tensor]:
+        """The keys of each layer."""
+        if self.token_major:
+            return [m[0].view(self.heads, self.room, self.dim).transpose(1, 2) for m in self.memory]
+        return [m[0].view(self.heads, self.dim, self.room) for m in self.memory]
+
+    @cached_property
+    def values(self) -> list[Tensor]:
+        """The values of each layer."""
+        return [m[1].view(self.heads, self.room, self.dim) for m in self.memory]
 
 
 class PrefixChunk(NamedTuple):

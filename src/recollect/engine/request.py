@@ -24,6 +24,7 @@ class EngineRequest:
     shared: int = 0  # … and how many of its tokens
     matched: bool = False  # the scheduler has looked for what it shares
     watch: Callable[[list[int]], None] | None = None  # called with the sampled ids after every step
+    room: int = 0  # tokens that its row may come to own; 0: nobody has asked
     prompt_tail: int = 0  # tokens at the end of the prompt that are not prefilled: the first decode step takes them
 
     @property

@@ -19,6 +19,9 @@ _FIELDS = (
     "limit",
     "owned",
     "shared",
+    "slot",
+    "prefix",
+    "since",
     "stops",
     "has_stop_strings",
     "ids",
@@ -39,14 +42,19 @@ class RowState:
         self.limit = np.zeros(rows, np.int64)
         self.owned = np.zeros(rows, np.int64)  # own tokens with keys and values in the cache
         self.shared = np.zeros(rows, np.int64)
+        self.slot = np.zeros(rows, np.int64)  # of the KV cache
+        self.prefix = np.full(rows, -1, np.int64)  # number of the prefix that it attends to; -1: none
+        self.since = np.zeros(rows, np.int64)  # where steps run ahead of the host: the first that it takes part in
         self.stops = np.full((rows, STOPS), -1, np.int64)
         self.has_stop_strings = np.zeros(rows, bool)
         self.ids = np.zeros((rows, 64), np.int64)  # sampled
         self.logprobs = np.zeros((rows, 64), np.float32)
 
-    def add(self, request: EngineRequest) -> None:
-        """A row for a request whose prompt is prefilled."""
+    def add(self, request: EngineRequest, slot: int | None = None) -> None:
+        """A row for a request whose prompt is prefilled, in a slot of its own choice or that of its place."""
         i, s = len(self.requests), request.sampling
+        self.slot[i] = i if slot is None else slot
+        self.prefix[i] = -1 if request.prefix is None or not request.shared else request.prefix.number
         self.requests.append(request)
         self.temperature[i], self.top_p[i], self.top_k[i] = s.temperature, s.top_p, s.top_k
         self.noise[i], self.count[i], self.limit[i] = request.noise, 0, s.max_tokens
@@ -57,16 +65,17 @@ class RowState:
         self.stops[i, : len(s.stop_ids)] = s.stop_ids
         self.has_stop_strings[i] = bool(s.stop)
 
-    def append(self, ids: np.ndarray, logprobs: np.ndarray) -> None:
-        """One more sampled token for every row."""
-        n = len(self.requests)
-        if int(self.count[:n].max()) == self.ids.shape[1]:
+    def append(self, ids: np.ndarray, logprobs: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """One more sampled token for every row, or for some."""
+        if rows is None:
+            rows = np.arange(len(self.requests))
+        count = self.count[rows]
+        if int(count.max()) == self.ids.shape[1]:
             self.ids = np.concatenate([self.ids, np.zeros_like(self.ids)], 1)
             self.logprobs = np.concatenate([self.logprobs, np.zeros_like(self.logprobs)], 1)
-        rows = np.arange(n)
-        self.ids[rows, self.count[:n]] = ids
-        self.logprobs[rows, self.count[:n]] = logprobs
-        self.count[:n] += 1
+        self.ids[rows, count] = ids
+        self.logprobs[rows, count] = logprobs
+        self.count[rows] = count + 1
 
     def last_ids(self) -> np.ndarray:
         """[rows] the newest sampled token of each."""
@@ -83,11 +92,12 @@ class RowState:
         n = len(self.requests)
         return (self.stops[:n] == ids[:, None]).any(1), self.count[:n] + 1 >= self.limit[:n]
 
-    def ended_by_text(self, decode: Callable[[Sequence[int]], str]) -> np.ndarray:
-        """Which rows end with one of their stop strings."""
-        found = np.zeros(len(self.requests), bool)
-        for i in np.flatnonzero(self.has_stop_strings[: len(self.requests)]):
-            found[i] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
+    def ended_by_text(self, decode: Callable[[Sequence[int]], str], rows: np.ndarray) -> np.ndarray:
+        """Which of these rows end with one of their stop strings."""
+        found = np.zeros(len(rows), bool)
+        for place in np.flatnonzero(self.has_stop_strings[rows]):
+            i = rows[place]
+            found[place] = ends(self.ids[i, : self.count[i]].tolist(), self.requests[i].sampling.stop, decode)
         return found
 
     def remove(self, row: int) -> EngineRequest:

@@ -17,12 +17,13 @@ BLOCK = 256  # ids of a larger one that are summed up together
 
 
 class Sampled(NamedTuple):
-    """One new token for every row, in the order of the rows."""
+    """One new token for every row, in the order of the rows, or for some of them."""
 
     ids: np.ndarray  # [rows] int64
     logprobs: np.ndarray  # [rows] float32
     stopped: np.ndarray  # [rows] whether it is one of the row's stop ids
     full: np.ndarray  # [rows] whether the row is at its limit with it
+    rows: np.ndarray | None = None  # which rows, in rising order; None: all
 
 
 TokenSampler = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool, bool], tuple[Tensor, Tensor]]  # as `sample`

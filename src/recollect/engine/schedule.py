@@ -8,6 +8,7 @@ from recollect.engine.backend import AdmissionRules
 from recollect.engine.kv_cache import KVCache
 from recollect.engine.prefix import BLOCK, Prefix, PrefixCache, PrefixChunk, block_hashes, clusters, common, deepest
 from recollect.engine.request import EngineRequest
+from recollect.engine.row_state import RowState
 
 TEMPORARY = 256  # a prefix of one request with no more tokens than this is not kept after it
 
@@ -23,7 +24,6 @@ class Scheduler:
         self.waiting: list[EngineRequest] = []
         self.prefilling: list[Prefix] = []
         self._alone: dict[int, EngineRequest] = {}  # rows that share nothing, by what their prompts begin with
-        self._rows: list[EngineRequest] = []
 
     def reset(self) -> None:
         """Forget everything."""
@@ -31,20 +31,19 @@ class Scheduler:
         self._alone.clear()
         self.prefixes.clear()
 
-    def admit(self, rows: list[EngineRequest]) -> tuple[list[EngineRequest], list[PrefixChunk]]:
+    def admit(self, rows: RowState) -> tuple[list[EngineRequest], list[PrefixChunk]]:
         """The requests that join the step, and the chunks of prefixes that are prefilled in it."""
-        self._rows = rows
         for request in [r for r in self.waiting if r.abandoned]:
             request.release()
         self.waiting = [r for r in self.waiting if not r.abandoned]
-        self._match([r for r in self.waiting if not r.matched])
-        room = max(0, self.max_rows - len(rows))
+        self._match([r for r in self.waiting if not r.matched], rows)
+        room = max(0, self.max_rows - len(rows.requests))
         joining = self._joining(room, self.max_tokens, {})
         for request in joining:
             if request.prefix is None and len(request.prompt) > 2 * BLOCK:
                 for block in block_hashes(request.prompt):
                     self._alone.setdefault(block, request)
-        budget = self.max_tokens - len(rows) - sum(len(r.suffix) for r in joining)
+        budget = self.max_tokens - len(rows.requests) - sum(len(r.suffix) for r in joining)
         chunks, unfinished = list[PrefixChunk](), []
         for prefix in self.prefilling:
             left = len(prefix.ids) - prefix.done
@@ -69,17 +68,17 @@ class Scheduler:
                 if self._alone.get(block) is request:
                     del self._alone[block]
 
-    def keep(self, request: EngineRequest, row: int, sampled: list[int]) -> None:
+    def keep(self, request: EngineRequest, slot: int, sampled: list[int]) -> None:
         """Keep a finished row's keys and values: its conversation goes on."""
         ids = np.concatenate([request.prompt, np.array(sampled[:-1], np.int64)])  # the last token was never computed
         if self.prefixes.holds(ids):  # the same was asked and said before
             return
         prefix = self.cache.new_prefix(ids)
         self._copy(prefix, request.prefix, request.shared)
-        self._copy_row(prefix, row, request.shared, len(ids))
+        self.cache.copy_row(prefix, slot, request.shared, len(ids))
         self.prefixes.add(prefix)
 
-    def _match(self, fresh: list[EngineRequest]) -> None:
+    def _match(self, fresh: list[EngineRequest], rows: RowState) -> None:
         """Find what each new request shares with something known, or with the other new ones."""
         for request in fresh:
             request.matched = True
@@ -88,7 +87,7 @@ class Scheduler:
             if row is not None:
                 more = common(row.prompt, request.prompt[:-1])
                 if more >= max(BLOCK, shared + BLOCK):
-                    prefix, shared = self._promote(row, more), more
+                    prefix, shared = self._promote(int(rows.slot[rows.requests.index(row)]), row, more), more
             if prefix is not None:
                 request.attach(prefix, shared)
         for members, shared in clusters([r.prompt for r in fresh]):
@@ -112,23 +111,16 @@ class Scheduler:
         self.prefixes.add(prefix)
         self.prefilling.append(prefix)
 
-    def _promote(self, row: EngineRequest, shared: int) -> Prefix:
+    def _promote(self, slot: int, row: EngineRequest, shared: int) -> Prefix:
         """Make a prefix of what a row computed for itself."""
         prefix = self.cache.new_prefix(row.prompt[:shared])
-        self._copy_row(prefix, self._rows.index(row), 0, shared)
+        self.cache.copy_row(prefix, slot, 0, shared)
         self.prefixes.add(prefix)
         return prefix
 
     def _copy(self, target: Prefix, source: Prefix | None, count: int) -> None:
-        for layer in range(self.cache.layers if source is not None and count else 0):
-            target.keys[layer][:, :, :count] = source.keys[layer][:, :, :count]  # type: ignore[union-attr]
-            target.values[layer][:, :count] = source.values[layer][:, :count]  # type: ignore[union-attr]
-
-    def _copy_row(self, target: Prefix, row: int, start: int, end: int) -> None:
-        for layer in range(self.cache.layers):
-            target.keys[layer][:, :, start:end] = self.cache.keys[layer][row, :, :, : end - start]
-            target.values[layer][:, start:end] = self.cache.values[layer][row, :, : end - start]
-        target.done = end
+        if source is not None and count:
+            self.cache.copy_prefix(target, source, count)
 
     def _joining(self, room: int, budget: int, known: dict[int, int]) -> list[EngineRequest]:
         """Ready requests, first come first served, as many as fit the rows, the tokens and the pairs of attention.

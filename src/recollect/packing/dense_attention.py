@@ -62,7 +62,7 @@ def near(a: Tensor, b: Tensor, limit: float) -> bool:
 
 def padded_length(length: int) -> int:
     """Queries of the call that takes so many."""
-    step = 512 if length <= 16384 else 4096
+    step = 1024 if length <= 16384 else 4096
     return -(-length // step) * step
 
 

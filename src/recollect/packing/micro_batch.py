@@ -17,10 +17,11 @@ from recollect.models.attention import Scoring, recording, sdpa, small_sdpa
 from recollect.models.native.blocks import Segments, able, segments_attention
 from recollect.packing.dense_attention import fast_blocks
 from recollect.packing.flash_attention import prefer_installed
-from recollect.packing.tree import Tree
+from recollect.packing.tree import Tree, nobodys_tree
 from recollect.packing.tree_attention import TreeAttention, TreeCalls, levels, takes, tree_backward, tree_forward
 
 FEW_SCORES = 1 << 23  # attention scores of a bucket up to which they may be kept for the backward pass
+GPU_STEP = 64  # on a GPU a micro-batch has a multiple of so many nodes: compiled layers ask for no other number again
 BUCKET_FILL = 0.7  # a tree joins a bucket when it fills at least this share of its padded length
 
 
@@ -56,7 +57,7 @@ class TreePlan:
 
     buckets: list[Bucket]
     inverse: Tensor  # where each flat token is in the buckets' queries, laid out one after the other
-    keep: Tensor  # flat tokens that predict a target
+    keep: Tensor | None  # flat tokens that predict a target; None: all are computed to the end
     levels: TreeCalls | None = None  # how a GPU attends, if it can
 
     @property
@@ -142,7 +143,9 @@ class Packed:
         move = lambda t: t.to(device, non_blocking=True)
         buckets = [Bucket(move(b.queries), move(b.keys), move(b.before), b.causal) for b in self.plan.buckets]
         levels = None if self.plan.levels is None else [level.to(device) for level in self.plan.levels]
-        plan = TreePlan(buckets, move(self.plan.inverse), move(self.plan.keep), levels)
+        plan = TreePlan(
+            buckets, move(self.plan.inverse), None if self.plan.keep is None else move(self.plan.keep), levels
+        )
         tokens, positions, parents, targets, entry_target, entry = (
             move(t) for t in (self.tokens, self.positions, self.parents, self.targets, self.entry_target, self.entry)
         )
@@ -151,10 +154,12 @@ class Packed:
 
 def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[int]) -> Packed:
     """Lay trees out flat. ``masks[row]`` marks a sequence's trained tokens, ``offsets[row]`` their first entry."""
+    if torch.cuda.is_available() and (more := -sum(t.size for t in trees) % GPU_STEP):
+        trees = [*trees, nobodys_tree(more)]
     starts = np.concatenate([[0], np.cumsum([t.size for t in trees])])
     nodes, parents, entries = [], [], []
     for tree, start in zip(trees, starts, strict=False):
-        for row, path in zip(tree.rows, tree.paths, strict=True):
+        for row, path in zip(tree.rows, tree.paths, strict=bool(tree.rows)):
             trained = np.flatnonzero(masks[row])
             assert not len(trained) or trained[0] > 0, "the first token of a sequence cannot be predicted"
             nodes.append(start + path[trained])
@@ -170,7 +175,7 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
         TreePlan(
             *_segments(trees, starts),
             as_tensor(np.unique(predicting)),
-            levels(trees, fast_blocks()) if torch.cuda.is_available() else None,
+            levels(trees, fast_blocks) if torch.cuda.is_available() else None,
         ),
         as_tensor(predicting),
         as_tensor(tokens[target_nodes]),

@@ -58,6 +58,12 @@ def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
     return Tree(np.concatenate(tokens), np.concatenate(positions), end, [rows[i] for i in order], paths)
 
 
+def nobodys_tree(size: int) -> Tree:
+    """So many tokens that no sequence has, to fill a micro-batch up."""
+    path = np.arange(size)
+    return Tree(np.zeros(size, np.int64), path, np.full(size, size, np.int64), [], [path])
+
+
 def forest(sequences: Sequence[np.ndarray], groups: Sequence[int], min_share: int = MIN_SHARE) -> list[Tree]:
     """Trees over all sequences; only sequences of one group share, and only when it pays."""
     members: dict[int, list[int]] = {}

@@ -24,9 +24,9 @@ from recollect.packing.dense_attention import Grads, dense_backward, dense_forwa
 from recollect.packing.tree import Tree
 
 MOST_LEVELS = 12  # of branches above each other; deeper trees are attended by segments (micro_batch.py)
-LONG = 1024  # tokens from which a segment, and what is below it, get a call of their own
+LONG = 4096  # tokens from which a segment, and what is below it, get a call of their own
 WIDEST = 256  # numbers of a head that the kernels can take
-KEYS_STEP = 256  # such a call reads a multiple of so many keys, as every new shape has to be prepared once
+KEYS_STEP = 512  # such a call reads a multiple of so many keys, as every new shape has to be prepared once
 
 Places = slice | Tensor  # of tokens
 Part = tuple[Tensor, Tensor]  # an output and the logarithms of its normalisers [heads, queries]
@@ -103,8 +103,11 @@ def attend_lengths(
 TreeCalls = Sequence[Level | Block]  # those that read themselves come first and cover every token once
 
 
-def levels(trees: Sequence[Tree], blocks: bool = False) -> TreeCalls | None:
-    """The calls that attend within some trees side by side; None when they branch too often."""
+def levels(trees: Sequence[Tree], blocks: Callable[[], bool] = lambda: False) -> TreeCalls | None:
+    """The calls that attend within some trees side by side; None when they branch too often.
+
+    ``blocks`` is asked whether long segments get calls of their own, once there is one.
+    """
     own: list[tuple[int, int]] = []  # (first node, end) of segments, in order
     below: dict[int, list[tuple[int, int, int, int]]] = {}  # depth → (first key, end, first query, end)
     long: list[Block] = []
@@ -114,7 +117,7 @@ def levels(trees: Sequence[Tree], blocks: bool = False) -> TreeCalls | None:
         starts = _segment_starts(tree)
         for a, b in zip(starts, [*starts[1:], tree.size], strict=True):
             first, last, stop = a + offset, b + offset, int(end[b - 1])
-            big = blocks and b - a >= LONG
+            big = b - a >= LONG and blocks()
             if big:
                 long.append(Block(slice(first, last), slice(first, last), True))
             else:

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from recollect.runtime.error_text import named_error
 
+MOST_IDLE = 32  # threads that wait for more to do
+
+Work = Callable[[], None]
+_idle: deque[SimpleQueue[Work]] = deque()  # where threads that have nothing to do wait for it
+os.register_at_fork(after_in_child=_idle.clear)  # a child has none of them
+
+
+def _work_on(jobs: SimpleQueue[Work]) -> None:
+    """What a thread does: one thing after the other."""
+    while True:
+        jobs.get()()
+        if len(_idle) >= MOST_IDLE:
+            return
+        _idle.append(jobs)
+
+
+def start_in_thread(work: Work) -> None:
+    """Start some work in a thread that does nothing else: one that has ended its own, or a new one."""
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_work_on, args=(jobs,), daemon=True).start()
+    jobs.put(work)
+
 
 async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Call a plain function in a thread of its own. One that hangs is left behind and does not hold up the program."""
+    """Call a plain function in a thread. One that hangs keeps its thread and does not hold up the program."""
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Any]] = [loop.create_future()]
 
@@ -34,7 +62,7 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
             loop.call_soon_threadsafe(settle, value, error)
         value = error = None  # an error holds this frame: it must not hold the error, or all that was seen would stay
 
-    threading.Thread(target=work, daemon=True).start()
+    start_in_thread(work)
     try:
         return await waiting[0]
     finally:

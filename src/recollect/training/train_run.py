@@ -22,6 +22,7 @@ from recollect.runs.directory import RunDirectory
 from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console, sparkline
+from recollect.runtime.garbage import leaving_the_old
 from recollect.samplers.bindings import RoleBinder
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
@@ -116,7 +117,8 @@ class TrainRun:
     def fit(self) -> dict[str, Any]:
         """Do what is left of the run and return its report."""
         try:
-            return self._fit()
+            with leaving_the_old():
+                return self._fit()
         finally:
             asyncio.run(self.collector.close())
             self.roles.close()

@@ -141,9 +141,9 @@ def _own(
               that the row alone attends to comes before them. ALONE: there is no other part. Otherwise the last program
               to end merges the row's parts; TOGETHER: and those of a prefix that other rows attend to too.
     Shapes:   q [heads, rows, D]; k, v [kv heads, rows, D]; keys, values [slots, kv heads, capacity, D]; slot, own,
-              shared int64 [rows]; base, room int64 (addresses and lengths of prefixes [layers, 2, kv heads, room, D]);
-              o float32 [rows, heads, ALL, D] and l float32 [rows, heads, ALL] partial results; count int32
-              [rows · kv heads], zeros before and after; out [rows, heads, D].
+              shared int64 [rows], slot -1 for nobody's row; base, room int64 (addresses and lengths of prefixes
+              [layers, 2, kv heads, room, D]); o float32 [rows, heads, ALL, D] and l float32 [rows, heads, ALL] partial
+              results; count int32 [rows · kv heads], zeros before and after; out [rows, heads, D].
     Equals:   partial_attention over the row's own tokens; with the merge, all of `decode`.
     """
     row, h, s = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -163,12 +163,14 @@ def _own(
     top = tl.full((GP,), float("-inf"), tl.float32)
     total = tl.zeros((GP,), tl.float32)
     out = tl.zeros((GP, DP), tl.float32)
-    place = tl.load(slot_ptr + row).to(tl.int64) * c_slot + h * c_head
+    slot = tl.load(slot_ptr + row).to(tl.int64)
+    place = slot * c_slot + h * c_head
     if s == 0:
         k_new = tl.load(k_ptr + h * k_head + row * k_row + d, mask=d < D, other=0.0)
         v_new = tl.load(v_ptr + h * v_head + row * v_row + d, mask=d < D, other=0.0)
-        tl.store(keys + place + n.to(tl.int64) * D + d, k_new, mask=d < D)
-        tl.store(values + place + n.to(tl.int64) * D + d, v_new, mask=d < D)
+        stored = (d < D) & (slot >= 0)
+        tl.store(keys + place + n.to(tl.int64) * D + d, k_new, mask=stored)
+        tl.store(values + place + n.to(tl.int64) * D + d, v_new, mask=stored)
         one = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1)
         top = _raw(one, scale, softcap, SOFTCAP)
         total += 1.0
@@ -199,7 +201,7 @@ def _own(
         if tl.atomic_add(counter, 1) == S - 1:
             parts = S
             if TOGETHER:
-                parts += tl.load(part_ptr + row)
+                parts += tl.load(part_ptr + row).to(tl.int32)
             made = _merge(o_ptr, l_ptr, index, parts, g, d, G, GP, D, DP, P)
             tl.store(final, made.to(out_ptr.dtype.element_ty), mask=real)
             tl.store(counter, 0)
@@ -215,13 +217,13 @@ def _shared(
     """One piece (prefix_pieces.py): some tokens of a prefix for some of its rows, one key head.
 
     Computes: softmax(scale · q K) V over tokens ``low`` to ``high`` of the prefix, and log2 of its normaliser.
-    Shapes:   as `_own`; reader int32 [rows], rows of one prefix side by side; piece int32 [pieces, 6].
+    Shapes:   as `_own`; reader [rows], rows of one prefix side by side; piece [pieces, 6], integers.
     Equals:   plain_attention.partial_attention over that part of the keys.
     """
     h = tl.program_id(1)
     piece = piece_ptr + tl.program_id(0) * 6
     group, first, count = tl.load(piece), tl.load(piece + 1), tl.load(piece + 2)
-    low, high, s = tl.load(piece + 3), tl.load(piece + 4), tl.load(piece + 5)
+    low, high, s = tl.load(piece + 3).to(tl.int32), tl.load(piece + 4).to(tl.int32), tl.load(piece + 5)
     if count == 0:
         return
     m, d = tl.arange(0, M), tl.arange(0, DP)

@@ -37,21 +37,48 @@ class DeviceCache(KVCache):
         assert self._memory is not None
         return self._memory.view(*self._memory.shape[:4], self.capacity, self.dim)
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy one row over another, in one call."""
-        room = slot_length(length)
-        self.tokens[:, :, target, :, :room] = self.tokens[:, :, source, :, :room]
+    def ensure(self, slots: int, capacity: int, used: int) -> None:
+        """Room for so many rows of so many tokens; rows may be in any slot."""
+        super().ensure(slots, capacity, self.slots)
+
+    def copy_row(self, target: Prefix, slot: int, start: int, end: int) -> None:
+        """Copy what a row owns into a prefix, in one call."""
+        _tokens_of(target)[:, :, :, start:end] = self.tokens[:, :, slot, :, : end - start]
+        target.done = end
+
+    def copy_prefix(self, target: Prefix, source: Prefix, count: int) -> None:
+        """Copy the first tokens of one prefix into another, in one call."""
+        _tokens_of(target)[:, :, :, :count] = _tokens_of(source)[:, :, :, :count]
+
+    def take_prefix(self, slot: int, prefix: Prefix, count: int, own: int) -> None:
+        """Put the first tokens of a prefix before the ``own`` ones that a row has in its slot."""
+        mine = self.tokens[:, :, slot]
+        mine[:, :, :, count : count + own] = mine[:, :, :, :own].clone()
+        mine[:, :, :, :count] = _tokens_of(prefix)[:, :, :, :count]
 
     def address(self, slot: int) -> Address:
         """Where a row's first token goes."""
-        tokens = self.tokens
-        return tokens[0, 0, slot].data_ptr(), tokens.stride(3), tokens.stride(1)
+        assert self._memory is not None
+        by_head = self.capacity * self.dim
+        by_slot = self.heads * by_head
+        return self._memory.data_ptr() + slot * by_slot * self.dtype.itemsize, by_head, self.slots * by_slot
+
+
+def _tokens_of(prefix: Prefix) -> Tensor:
+    """A prefix as [layers, keys and values, kv heads, room, dim]."""
+    return prefix.memory.view(*prefix.memory.shape[:2], prefix.heads, prefix.room, prefix.dim)
+
+
+def first_address(prefix: Prefix) -> Address:
+    """Where a token-major prefix begins."""
+    by_head = prefix.room * prefix.dim
+    return prefix.memory.data_ptr(), by_head, prefix.heads * by_head
 
 
 def prefix_address(prefix: Prefix) -> Address:
     """Where the next token of a token-major prefix goes."""
-    heads, room, dim = prefix.values[0].shape
-    return prefix.memory.data_ptr() + prefix.done * dim * prefix.memory.itemsize, room * dim, heads * room * dim
+    start, by_head, by_kind = first_address(prefix)
+    return start + prefix.done * prefix.dim * prefix.memory.itemsize, by_head, by_kind
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _silu_mul(x, out, size, N: tl.constexpr):
 
 @triton.jit
 def _store_kv(
-    k, v, places, tokens, layer, k_head, k_row, v_head, v_row,
+    k, v, places, by_row, tokens, layer, k_head, k_row, v_head, v_row,
     D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """Store keys and values of some tokens and one head in the KV cache.
@@ -103,8 +103,8 @@ def _store_kv(
     there = t < tokens
     base = tl.load(places + t, mask=there, other=0)
     there = base != 0
-    by_head = tl.load(places + tokens + t, mask=there, other=0)
-    by_kind = tl.load(places + 2 * tokens + t, mask=there, other=0)
+    by_head = tl.load(places + by_row + t, mask=there, other=0)
+    by_kind = tl.load(places + 2 * by_row + t, mask=there, other=0)
     real = there[:, None] & (d < D)
     row = t[:, None].to(tl.int64)
     key = tl.load(k + h * k_head + row * k_row + d, mask=real, other=0.0)
@@ -160,6 +160,6 @@ def store_kv(k: Tensor, v: Tensor, places: Tensor, layer: int) -> None:
     """
     count, heads, dim = k.shape
     _store_kv[(triton.cdiv(count, STORED), heads)](
-        k, v, places, count, layer, k.stride(1), k.stride(0), v.stride(1), v.stride(0),
+        k, v, places, places.stride(0), count, layer, k.stride(1), k.stride(0), v.stride(1), v.stride(0),
         D=dim, DP=triton.next_power_of_2(dim), N=STORED, TYPE=TYPES[k.dtype],
     )  # fmt: skip

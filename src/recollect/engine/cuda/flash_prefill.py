@@ -1,8 +1,7 @@
 """Prefill on a GPU: the prompts of rows that join and chunks of prefixes, in one flat batch without masks.
 
 A new token sees the new tokens before it, and what is known of its prefix. Both are calls over sequences of different
-lengths, merged by their normalisers (packing/tree_attention.py). Prefixes alone, none of them known, may be prefilled
-under a captured graph.
+lengths, merged by their normalisers (packing/tree_attention.py).
 """
 
 from __future__ import annotations
@@ -41,10 +40,14 @@ def _group(request: EngineRequest) -> tuple[int, int]:
 
 
 class FlashPrefill:
-    """Attention of rows that join, in slots from ``first`` on, and of chunks of prefixes."""
+    """Attention of rows that join, in slots, and of chunks of prefixes."""
 
     def __init__(
-        self, cache: DeviceCache, first: int, joining: Sequence[EngineRequest], chunks: Sequence[PrefixChunk]
+        self,
+        cache: DeviceCache,
+        slots: Sequence[int],
+        joining: Sequence[EngineRequest],
+        chunks: Sequence[PrefixChunk],
     ) -> None:
         self.cache, self.joining = cache, joining
         self.chunks = sorted(chunks, key=lambda c: c.prefix.done == 0)  # those that go on follow the rows
@@ -52,13 +55,13 @@ class FlashPrefill:
         lengths = np.array([*suffixes, *(count for _, count in self.chunks)])
         self.size, self.longest, self.joined = int(lengths.sum()), int(lengths.max()), len(suffixes)
         self.ends = self._ends(lengths)
-        self.places = self._tensor(self._find_places(first, suffixes))
+        self.places = self._tensor(self._find_places(slots, suffixes))
         self._find_known(joining)
 
-    def _find_places(self, first: int, suffixes: Sequence[int]) -> np.ndarray:
+    def _find_places(self, slots: Sequence[int], suffixes: Sequence[int]) -> np.ndarray:
         """Where every token's keys and values go, as `elementwise.store_kv` takes it."""
         cache, each = self.cache, [(prefix_address(prefix), count) for prefix, count in self.chunks]
-        each = [*((cache.address(first + row), count) for row, count in enumerate(suffixes)), *each]
+        each = [*((cache.address(slot), count) for slot, count in zip(slots, suffixes, strict=True)), *each]
         step = cache.dim * cache.dtype.itemsize
         parts = [np.tile(np.array(place)[:, None], count) for place, count in each]
         for part in parts:
@@ -124,34 +127,3 @@ class FlashPrefill:
         from recollect.engine.cuda.elementwise import store_kv
 
         store_kv(k, v, self.places, layer)
-
-
-TOKENS = 256  # a graph prefills a multiple of so many tokens
-
-
-class GraphPrefill(FlashPrefill):
-    """The same in memory that stays, for a graph: so many tokens of so many whole prefixes."""
-
-    def __init__(self, cache: DeviceCache, tokens: int, prefixes: int) -> None:
-        self.cache, self.joining, self.chunks = cache, [], []
-        self.joined, self.longest = 0, tokens
-        self.known = []
-        self.numbers = torch.zeros(5, tokens, dtype=torch.int64, device=cache.device)
-        self.places = self.numbers[2:]
-        self.ends = torch.zeros(prefixes + 1, dtype=torch.int32, device=cache.device)
-        self.keep = torch.zeros(0, dtype=torch.int64, device=cache.device)
-
-    @staticmethod
-    def size_of(part: FlashPrefill) -> tuple[int, int]:
-        """How large one must be for what ``part`` prefills."""
-        return -(-part.size // TOKENS) * TOKENS, 1 << (len(part.chunks) - 1).bit_length()
-
-    def fill(self, part: FlashPrefill, tokens: np.ndarray, positions: np.ndarray) -> None:
-        """Take in what is prefilled next; the tokens after it belong to no prefix and go nowhere."""
-        size = part.size
-        both = torch.from_numpy(np.stack([tokens, positions])).pin_memory()
-        self.numbers[:2, :size].copy_(both, non_blocking=True)
-        self.places[:, :size].copy_(part.places)
-        self.places[0, size:].zero_()
-        self.ends[: len(part.ends)].copy_(part.ends)
-        self.ends[len(part.ends) :].fill_(size)

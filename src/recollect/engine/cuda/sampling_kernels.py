@@ -60,16 +60,19 @@ def _uniform(key, position):
 
 @triton.jit
 def _pick(
-    logits, temperature, tops, best, sums, noise, count, token, position, own, limit, ended, stops, results, logprobs,
+    logits, temperature, tops, best, sums, noise, count, position, own, limit, ended, stops, order, new_token,
+    new_count, new_position, new_own, new_ended, results, logprobs, told, seen,
     V, stride, blocks, BLOCK: tl.constexpr, P: tl.constexpr, STOPS: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """Sample one row's next token, and move the row on.
 
     Computes: the first token at which the cumulative sum of softmax(logits / temperature) reaches the row's random
               number (`noise.uniform`), or the highest logit at temperature 0; its log-probability; and, unless the row
-              has ended: token, count + 1, position + 1, own + 1, ended (1 stop token, 2 limit, 3 both).
-    Shapes:   as `_blocks`; noise, count, token, position, own, limit, ended, results int64 [rows]; stops int64
-              [rows, STOPS]; logprobs float32 [rows].
+              has ended, in the column of its slot: token, count + 1, position + 1, own + 1, ended (1 stop token, 2
+              limit, 3 both). What the host told is seen then.
+    Shapes:   as `_blocks`; noise, count, position, own, limit, ended int64 [rows]; stops int64 [rows, STOPS]; order
+              int64 [rows], slots; new_token … new_ended, results int64 [slots], logprobs float64 [slots]; told, seen
+              int64 [1].
     Equals:   `sampling.sample` with plain=True, then `DeviceRows.advance`.
     """
     row = tl.program_id(0)
@@ -96,19 +99,23 @@ def _pick(
     stop = tl.load(stops + row * STOPS + tl.arange(0, STOPS)) == chosen
     end = tl.max(stop.to(tl.int64), 0) + 2 * (done + 1 >= tl.load(limit + row)).to(tl.int64)
     if tl.load(ended + row) == 0:
-        tl.store(results + row, chosen + (end << SHIFT))
-        tl.store(token + row, chosen)
-        tl.store(logprobs + row, x - top - tl.log(all_of_it.to(tl.float32)))
-        tl.store(count + row, done + 1)
-        tl.store(position + row, tl.load(position + row) + 1)
-        tl.store(own + row, tl.load(own + row) + 1)
-        tl.store(ended + row, end)
+        slot = tl.load(order + row)
+        tl.store(results + slot, chosen + (end << SHIFT))
+        tl.store(new_token + slot, chosen)
+        tl.store(logprobs + slot, (x - top - tl.log(all_of_it.to(tl.float32))).to(tl.float64))
+        tl.store(new_count + slot, done + 1)
+        tl.store(new_position + slot, tl.load(position + row) + 1)
+        tl.store(new_own + slot, tl.load(own + row) + 1)
+        tl.store(new_ended + slot, end)
+    if row == 0:
+        tl.store(seen, tl.load(told))
 
 
 def sample_and_advance(
-    logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], stops: Tensor, results: Tensor, logprobs: Tensor
-) -> None:
-    """Sample from [rows, vocabulary] without top-p and top-k, and advance the rows' numbers.
+    logits: Tensor, temperature: Tensor, numbers: dict[str, Tensor], stops: Tensor, order: Tensor,
+    kept: dict[str, Tensor], results: Tensor, logprobs: Tensor, told: Tensor, seen: Tensor,
+) -> None:  # fmt: skip
+    """Sample from [rows, vocabulary] without top-p and top-k, and advance the numbers that are kept of the rows' slots.
 
     ``stops`` are [rows, a power of two] tokens that end a row.
     """
@@ -120,7 +127,8 @@ def sample_and_advance(
     stride = logits.stride(0)
     _blocks[(rows, blocks)](logits, temperature, tops, best, sums, size, stride, blocks, BLOCK=BLOCK, num_warps=8)
     _pick[(rows,)](
-        logits, temperature, tops, best, sums, numbers["noise"], numbers["count"], numbers["token"],
-        numbers["position"], numbers["own"], numbers["limit"], numbers["ended"], stops, results, logprobs, size, stride,
-        blocks, BLOCK=BLOCK, P=triton.next_power_of_2(blocks), STOPS=stops.shape[1], SHIFT=SHIFT, num_warps=8,
+        logits, temperature, tops, best, sums, numbers["noise"], numbers["count"], numbers["position"], numbers["own"],
+        numbers["limit"], numbers["ended"], stops, order, kept["token"], kept["count"], kept["position"], kept["own"],
+        kept["ended"], results, logprobs, told, seen, size, stride, blocks,
+        BLOCK=BLOCK, P=triton.next_power_of_2(blocks), STOPS=stops.shape[1], SHIFT=SHIFT, num_warps=8,
     )  # fmt: skip

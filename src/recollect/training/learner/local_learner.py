@@ -22,6 +22,7 @@ from recollect.runs.directory import remove_tree, replace_tree
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.critic import LocalCritic, make_critic
 from recollect.training.learner.free_memory import is_scarce
+from recollect.training.learner.imitation_graphs import ImitationGraphs
 from recollect.training.learner.imitation_loss import token_losses
 from recollect.training.learner.learner import Metrics, ModelFacts, PolicyTargets, ReferencePolicy, Watcher
 from recollect.training.learner.policy_update import policy_update, update_cut
@@ -68,6 +69,7 @@ class LocalLearner(LocalPolicy):
         self.update_cut = update_cut(cfg, warn)
         tokens = actor.ppo_max_token_len_per_gpu
         self.imitation = Budget(min(tokens, CPU_TOKENS) if trained.device.type == "cpu" else tokens, warn)
+        self.graphs = ImitationGraphs.of(trained)
 
     @property
     def facts(self) -> ModelFacts:
@@ -119,6 +121,10 @@ class LocalLearner(LocalPolicy):
 
         def work(packs: list[Packed]) -> Metrics:
             trained, right = sum(len(p.entry) for p in packs), [0.0]
+            computed = float(sum(len(p.tokens) for p in packs))
+            captured = None if self.graphs is None else self.graphs.accumulate(packs, trained)
+            if captured is not None:
+                return imitation_row(captured[0], captured[1], trained, computed)
 
             def loss(model: Any, part: Packed) -> Tensor:
                 losses, first = token_losses(model, part)
@@ -126,13 +132,7 @@ class LocalLearner(LocalPolicy):
                 return losses[part.entry_target].sum() / trained
 
             value = self.trained.accumulate(packs, loss)
-            computed = float(sum(len(p.tokens) for p in packs))
-            return {
-                "loss": value,
-                "token_accuracy": right[0] / max(1, trained),
-                "tokens": float(trained),
-                "tokens_computed": computed,
-            }
+            return imitation_row(value, right[0] / max(1, trained), trained, computed)
 
         reset = self.trained.optimizer.zero_grad
         made = run_with_budget(lambda tokens: packed(item, tokens, self.cut.share), self.imitation, work, reset)
@@ -186,6 +186,11 @@ class LocalLearner(LocalPolicy):
             return
         with self.trained.awake():
             sampler.take_weights(version, plain_weights(self.trained.model))
+
+
+def imitation_row(loss: float, right: float, trained: int, computed: float) -> Metrics:
+    """The metrics of a supervised update before its step."""
+    return {"loss": loss, "token_accuracy": right, "tokens": float(trained), "tokens_computed": computed}
 
 
 def packed(item: Sequence[Sample] | Packed, budget: int, share: bool = True) -> list[Packed]:

@@ -66,6 +66,15 @@ class Masters:
         """Numbers of the gradients that are added up here."""
         return sum(gradient.numel() for gradient in self._gradients.values())
 
+    def take(self) -> dict[str, Tensor]:
+        """The gradients added up so far, which are then no longer here."""
+        found, self._gradients = self._gradients, {}
+        return found
+
+    def give(self, gradients: Mapping[str, Tensor]) -> None:
+        """Take gradients that were added up elsewhere, as all that there are."""
+        self._gradients = dict(gradients)
+
     def hand_over(self) -> None:
         """Give the summed gradients to the masters, for an optimizer to read."""
         for name, gradient in self._gradients.items():

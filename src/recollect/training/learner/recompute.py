@@ -43,9 +43,19 @@ def allow(model: Any) -> None:
             layer.recollect_recompute = True
 
 
+def none(model: Any) -> None:
+    """Let no layer recompute."""
+    for layer in _layers(model):
+        layer.gradient_checkpointing = False
+
+
+def _layers(model: Any) -> list[Any]:
+    return [m for m in model.modules() if "recollect_recompute" in vars(m)]
+
+
 def choose(model: Any, tokens: int, owed: int) -> None:
     """Set which layers recompute for a micro-batch; ``owed`` bytes will be needed by something else."""
-    layers = [m for m in model.modules() if "recollect_recompute" in vars(m)]
+    layers = _layers(model)
     if not layers:
         return
     first = next(model.parameters())

@@ -109,7 +109,8 @@ class TrainedModel:
                 park(self.model)
 
     @contextmanager
-    def _policy(self) -> Iterator[None]:
+    def policy(self) -> Iterator[None]:
+        """The context of a pass: the compute type, and the base alone where adapters are off."""
         with self.compute(), nullcontext() if self.adapters else adapters_off(self.model):
             yield
 
@@ -137,7 +138,7 @@ class TrainedModel:
         with self.awake():
             self.model.eval()
             for packed in self._one_by_one(packs):
-                with self._policy():
+                with self.policy():
                     found = what(self.model, packed)
                 out[packed.entry] = found[packed.entry_target]
         return out
@@ -165,12 +166,12 @@ class TrainedModel:
         """What this model predicts at every target of a micro-batch, for others to compare with."""
         training = self.model.training
         self.model.eval()
-        with self.awake(), self._policy():
+        with self.awake(), self.policy():
             found = predict(self.model, packed)
         self.model.train(training)
 
         def head(hidden: Tensor) -> Tensor:
-            with self._policy():
+            with self.policy():
                 return found.head(hidden)
 
         return found._replace(head=head)
@@ -188,7 +189,7 @@ class TrainedModel:
             self.model.train()
             for packed in self._one_by_one(packs):
                 recompute.choose(self.model, len(packed.tokens), self.optimizer.owed())
-                with self._policy():
+                with self.policy():
                     value = loss(self.model, packed)
                 with using(packed.plan):  # recomputed activations attend again
                     value.backward()
