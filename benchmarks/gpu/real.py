@@ -42,6 +42,7 @@ from recollect.types import Sample, Task
 HERE = Path(__file__).resolve()
 WORDS = ["the", "of", "river", "stone", "under", "light", "seven", "council", "carried", "ancient", "between", "iron"]
 MEAN, MOST = 19, 72
+SHAPES = {"135M": (576, 30, 9, 3, 1536), "1.5B": (1536, 28, 12, 2, 8960)}  # width, layers, heads, key heads, MLP
 
 
 # ---- what is trained ----
@@ -377,12 +378,13 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=32)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--rows", type=int, default=512, help="max_num_seqs")
+    parser.add_argument("--shape", choices=SHAPES, default="135M", help="of random weights")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", type=int, default=0, help="kernels and functions to print")
     parser.add_argument("--peer", action="store_true", help="also by transformers alone")
     parser.add_argument("settings", nargs="*", help="key=value, as on the command line")
     args = parse(parser)
-    args.size = (576, 30, 9, 3, 1536)
+    args.size = SHAPES[args.shape]
     if args.device == "cpu":
         args.size, args.tasks, args.samples = (128, 4, 4, 2, 256), min(8, args.tasks), min(4, args.samples)
     with leaving_the_old():  # as every run does
