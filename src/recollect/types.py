@@ -48,6 +48,27 @@ class Task:
     place: str = ""  # file and row, for messages
 
 
+class Matcher(Protocol):
+    """Follows one completion through a grammar, token by token."""
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing but an end may come."""
+
+    def allowed(self) -> np.ndarray:
+        """Which ids may come next: [words] int32, id i is bit i % 32 of word i // 32."""
+
+    def take(self, token: int) -> None:
+        """Go on by a sampled id that does not end the completion."""
+
+
+class Grammar(Protocol):
+    """What form a completion must have."""
+
+    def start(self) -> Matcher:
+        """A matcher at the beginning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How to sample one completion."""
@@ -61,6 +82,7 @@ class Sampling:
     seed: int = 0
     key: str = ""  # names the request; the noise of token i depends on (seed, key, i) alone
     keep: bool = False  # a hint: a later prompt will extend this one and its completion
+    grammar: Grammar | None = None  # the form that the text must have; log-probabilities are those without it
 
     @property
     def noise_seed(self) -> int:

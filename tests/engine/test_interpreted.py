@@ -36,6 +36,7 @@ from recollect.types import Completion, Sampling
 from tests.compiling import compiling_lightly
 from tests.engine.test_batching import CASES, ids, run
 from tests.engine.test_layers import make
+from tests.engine.test_masks import asked, run_all
 from tests.engine.test_prefill import attend_plainly
 
 EXACT = {"atol": 2e-4, "rtol": 0}
@@ -166,6 +167,19 @@ def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch)
     there.free()
     assert not backend_of(there).prefill_graphs
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+
+
+def test_forms_are_kept(model: Any) -> None:
+    prompts = [ids(1, 30)] * 3 + [ids(2, 12)]
+    for options in ({}, {"temperature": 0.0}):
+        samplings = asked(len(prompts), **options)
+        for _ in range(2):
+            for sampling, done in zip(samplings, run_all(interpreted(model), prompts, samplings), strict=True):
+                assert sampling.grammar is None or (len(done.ids), done.stop) == (6, "stop")
+        there, here = (run_all(e, prompts, samplings) for e in (interpreted(model), Engine(model, str)))
+        for made, other in zip(there, here, strict=True):
+            assert made.ids == other.ids
+            torch.testing.assert_close(torch.tensor(made.logprobs), torch.tensor(other.logprobs), **EXACT)
 
 
 @pytest.mark.parametrize("length", [1, 30, 60])

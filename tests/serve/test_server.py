@@ -198,7 +198,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an empty stop": ({"stop": [""]}, "stop"),
     "a bias": ({"logit_bias": {"1": 5}}, "logit_bias"),
     "other tokens' logprobs": ({"logprobs": True, "top_logprobs": 3}, "top_logprobs"),
-    "JSON alone": ({"response_format": {"type": "json_object"}}, "response_format"),
+    "a format that nobody knows": ({"response_format": {"type": "xml"}}, "response_format"),
     "a forced call": ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
     "a tool without a name": ({"tools": [{"type": "function"}]}, "tools"),
     "a seed of words": ({"seed": "x"}, "seed"),

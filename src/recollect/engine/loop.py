@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from recollect.chat.encode_queue import HOPS
+from recollect.engine.masks import follow
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
 from recollect.engine.sampling import Sampled
@@ -93,8 +94,9 @@ class EngineLoop(ABC):
                 f"do not fit the model's window of {self.window}"
             )
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        noise = sampling.noise_seed
-        request = EngineRequest(prompt, sampling, noise, future, watch=watch, prompt_tail=self.prompt_tail)
+        matcher = None if sampling.grammar is None else sampling.grammar.start()
+        request = EngineRequest(prompt, sampling, sampling.noise_seed, future, watch=watch, matcher=matcher)
+        request.prompt_tail = self.prompt_tail
         self.waiting.append(request)
         self._open[request] = None
         self.stats.prompt_tokens += len(prompt)
@@ -204,6 +206,7 @@ class EngineLoop(ABC):
             watch = self.state.requests[row].watch
             if watch is not None:
                 watch(self.state.ids[row, : self.state.count[row]].tolist())
+        stopped = stopped | follow(self.state, rows, stopped)
         stopped = stopped | self.state.ended_by_text(self.decode, rows)
         for place in np.flatnonzero(stopped | full)[::-1].tolist():
             self._finish(int(rows[place]), bool(stopped[place]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recollect.engine.prefix import Prefix
-from recollect.types import Completion, Sampling
+from recollect.types import Completion, Matcher, Sampling
 
 
 @dataclass(eq=False)
@@ -25,6 +25,7 @@ class EngineRequest:
     matched: bool = False  # the scheduler has looked for what it shares
     watch: Callable[[list[int]], None] | None = None  # called with the sampled ids after every step
     room: int = 0  # tokens that its row may come to own; 0: nobody has asked
+    matcher: Matcher | None = None  # of a completion that must have a form
     prompt_tail: int = 0  # tokens at the end of the prompt that are not prefilled: the first decode step takes them
 
     @property
@@ -46,6 +47,11 @@ class EngineRequest:
     def abandoned(self) -> bool:
         """True when nobody waits for it any more."""
         return self.future.done() or self.future.get_loop().is_closed()
+
+    def fail(self, error: Exception) -> None:
+        """Give this request up; others go on."""
+        if not self.abandoned:
+            self.future.set_exception(error)
 
     def attach(self, prefix: Prefix, shared: int) -> None:
         """Attend to the first ``shared`` tokens of a prefix."""

@@ -24,6 +24,7 @@ _FIELDS = (
     "since",
     "stops",
     "has_stop_strings",
+    "has_grammar",
     "ids",
     "logprobs",
 )
@@ -47,6 +48,7 @@ class RowState:
         self.since = np.zeros(rows, np.int64)  # where steps run ahead of the host: the first that it takes part in
         self.stops = np.full((rows, STOPS), -1, np.int64)
         self.has_stop_strings = np.zeros(rows, bool)
+        self.has_grammar = np.zeros(rows, bool)
         self.ids = np.zeros((rows, 64), np.int64)  # sampled
         self.logprobs = np.zeros((rows, 64), np.float32)
 
@@ -64,6 +66,7 @@ class RowState:
         self.stops[i] = -1
         self.stops[i, : len(s.stop_ids)] = s.stop_ids
         self.has_stop_strings[i] = bool(s.stop)
+        self.has_grammar[i] = request.matcher is not None
 
     def append(self, ids: np.ndarray, logprobs: np.ndarray, rows: np.ndarray | None = None) -> None:
         """One more sampled token for every row, or for some."""

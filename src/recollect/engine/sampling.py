@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.engine.masks import Allowed, allowed_ids
 from recollect.engine.noise import uniform
 from recollect.engine.row_state import RowState
 
@@ -33,8 +34,7 @@ def sample_rows(logits: Tensor, state: RowState, sampler: TokenSampler) -> Sampl
     """Sample one token for every row from [rows, vocabulary] logits, each with its own settings and noise."""
     rows = slice(len(state.requests))
     there = lambda array: torch.from_numpy(np.ascontiguousarray(array[rows])).to(logits.device, non_blocking=True)
-    ids, logprobs = sampler(
-        logits,
+    settings = (
         there(state.temperature),
         there(state.top_p),
         there(state.top_k),
@@ -42,6 +42,12 @@ def sample_rows(logits: Tensor, state: RowState, sampler: TokenSampler) -> Sampl
         bool((state.top_p[rows] >= 1).all() and (state.top_k[rows] <= 0).all()),
         bool((state.temperature[rows] <= 0).any()),
     )
+    words = allowed_ids(state, logits.shape[-1])
+    if words is None:
+        ids, logprobs = sampler(logits, *settings)
+    else:
+        allowed = Allowed(torch.from_numpy(words).to(logits.device), there(state.has_grammar))
+        ids, logprobs = sample_allowed(sampler, logits, allowed, *settings)
     chosen = ids.cpu().numpy()
     return Sampled(chosen, logprobs.float().cpu().numpy(), *state.ended_by(chosen))
 
@@ -72,6 +78,20 @@ def sample(
         sampled = _invert(probs, uniforms)
     ids = torch.where(greedy, logits.argmax(-1), sampled) if some_greedy else sampled
     return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def sample_allowed(
+    sampler: TokenSampler, logits: Tensor, allowed: Allowed, temperature: Tensor, *settings: Any
+) -> tuple[Tensor, Tensor]:
+    """As a sampler, from the ids that are allowed; log-probabilities are those among all ids, as with top-p."""
+    may_come = allowed.mask(logits.shape[-1])
+    masked = logits.masked_fill(~may_come, float("-inf"))
+    ids, logprobs = sampler(masked, temperature, *settings)
+    there = may_come.gather(-1, ids.unsqueeze(-1)).squeeze(-1)  # rounding at a block's end could leave it
+    ids = torch.where(there, ids, masked.argmax(-1))
+    scaled = logits.float() / torch.where(temperature <= 0, 1.0, temperature).unsqueeze(-1)
+    whole = torch.log_softmax(scaled, -1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    return ids, torch.where(allowed.rows, whole, logprobs)
 
 
 def _invert(probs: Tensor, uniforms: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
 from recollect.policies.openai_messages import tool_calls
 from recollect.serve.limits import Bounds
-from recollect.types import BadInput, Message, Sampling
+from recollect.serve.response_format import read_response_format
+from recollect.types import BadInput, Grammar, Message, Sampling
 
 HONOURED = {
     *("model", "messages", "prompt", "tools", "tool_choice", "response_format", "max_tokens", "max_completion_tokens"),
@@ -153,9 +154,7 @@ def _asked(
         if key not in known and value is not None and (value != NEUTRAL[key] if key in NEUTRAL else value):
             but = f", but for {NEUTRAL[key]}" if key in NEUTRAL else ""
             raise BadRequest(f"{clipped(key)} is not supported{but}", clipped(key))
-    kind = _mapping(body, "response_format").get("type", "text")
-    if kind != "text":
-        raise BadRequest(f"response_format {clipped(kind)} is not supported; only text is", "response_format")
+    grammar = _grammar(body, renderer, bounds, tools)
     key = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     most = bounds.max_tokens
     tokens = integer(body, key, min(most, 256 if chat else 16), 1, 1 << 30)
@@ -171,11 +170,24 @@ def _asked(
         stop_ids=() if body.get("ignore_eos") else renderer.stop_ids,
         seed=integer(body, "seed", random.getrandbits(31), -(1 << 62), 1 << 62),
         keep=chat,
+        grammar=grammar,
     )
     stream = bool(body.get("stream"))
     return CompletionRequest(
         prompts, sampling, n, stream, bool(options.get("include_usage")), logprobs, tuple(tools), chat
     )
+
+
+def _grammar(body: Mapping[str, Any], renderer: Renderer, bounds: Bounds, tools: Sequence[Schema]) -> Grammar | None:
+    """The form that completions must have."""
+    try:
+        found = read_response_format(_mapping(body, "response_format"), renderer, bounds.vocabulary)
+    except BadInput as error:
+        raise BadRequest(f"response_format: {error}", "response_format") from None
+    if found is not None and (tools or body.get("ignore_eos")):
+        what = "tools, whose calls have a form of their own" if tools else "ignore_eos"
+        raise BadRequest(f"response_format: JSON cannot be asked for together with {what}", "response_format")
+    return found
 
 
 def number(body: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:

@@ -22,6 +22,7 @@ LEAST_DISK = 2 * GB  # a run of the embedded model takes some MB; one of a real 
 LEAST_PYTHON = (3, 11)
 EXTRAS = {  # extra → the module that it brings, and what needs it
     "gguf": ("gguf", "GGUF files as models, and smollm2"),
+    "json": ("llguidance", "response_format of recollect serve"),
     "lora": ("peft", "LoRA adapters (lora_rank)"),
     "math": ("math_verify", "the reward math_equal"),
     "serve": ("starlette", "recollect serve"),

@@ -32,7 +32,7 @@ from recollect.engine.plain import PlainBackend
 from recollect.engine.prefix import PrefixChunk
 from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
-from recollect.engine.sampling import Sampled, sample
+from recollect.engine.sampling import Sampled, sample, sample_allowed
 from recollect.engine.shape import AttentionShape, attention_shape
 from recollect.models.attention import AttentionPlan, using
 
@@ -69,6 +69,7 @@ class CudaBackend(PlainBackend):
         self.graphs: dict[StepKind, torch.cuda.CUDAGraph] = {}
         self.prefills: dict[int, PrefillBatch] = {}  # by size
         self.prefill_graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._vocabulary = model.get_output_embeddings().weight.shape[0]
         self._parameters = sum(p.numel() for p in model.parameters())
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._graph_of = (-1, -1)  # the generations of the cache and of the rows that the graphs were captured with
@@ -94,10 +95,13 @@ class CudaBackend(PlainBackend):
         return rows
 
     def step(self, state: RowState, joining: list[EngineRequest], chunks: list[PrefixChunk], deliver: Deliver) -> None:
-        """Prefill, launch the next decode step of all rows, then take in the tokens of the step before."""
+        """Prefill, launch the next decode step of all rows, then take in the tokens of the step before.
+
+        Where the next ids of a row depend on its form, the tokens of the step before come first.
+        """
         if joining or chunks:
             self._prefill(state, joining, chunks)
-        if self._ends_all(state):
+        if self._ends_all(state) or state.has_grammar[: len(state.requests)].any():
             self.flush(state, deliver)
         if state.requests:
             pending = self._launch(state)
@@ -244,6 +248,8 @@ class CudaBackend(PlainBackend):
             fresh = np.flatnonzero(state.since[:n] == self._steps)
             self.rows.kind = self._serving(self.rows.upload(state, fresh))
             self._stale = False
+        if self.rows.kind.limited:
+            self.rows.limit_ids(state, self._vocabulary)
         generations = self.cache.generation, self.rows.generation
         if self._graph_of != generations:
             self._drop_graphs()
@@ -292,7 +298,11 @@ class CudaBackend(PlainBackend):
             return
         real = rows.reals[:, : rows.rows]
         noise = uniform(rows.noise, rows.count)
-        ids, logprobs = self._sampler(logits, real[0].float(), real[1], rows.top_k, noise, kind.plain, kind.greedy)
+        settings = real[0].float(), real[1], rows.top_k, noise, kind.plain, kind.greedy
+        if kind.limited:
+            ids, logprobs = sample_allowed(self._sampler, logits, rows.allowed, *settings)
+        else:
+            ids, logprobs = self._sampler(logits, *settings)
         rows.advance(ids, logprobs)
 
     def _drop_graphs(self) -> None:

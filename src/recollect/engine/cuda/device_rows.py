@@ -19,6 +19,7 @@ from recollect.engine.cuda.pinned import PinnedRing
 from recollect.engine.cuda.prefix_pieces import PROGRAMS, divide
 from recollect.engine.cuda.row_kernels import take_rows
 from recollect.engine.cuda.sampling_kernels import SHIFT, sample_and_advance
+from recollect.engine.masks import Allowed, allowed_ids, word_count
 from recollect.engine.row_state import STOPS, RowState
 from recollect.models.attention import Scoring
 
@@ -31,8 +32,9 @@ class StepKind(NamedTuple):
     rows: int
     tile: int  # queries of a tile that attends to shared prefixes; 0: there is no prefix, 1: none is shared
     pieces: int  # of shared prefixes (prefix_pieces.py), at most
-    plain: bool  # no row has top-p or top-k
+    plain: bool  # no row has top-p or top-k, and all ids are allowed
     greedy: bool  # some row has temperature 0, where rows are not plain
+    limited: bool = False  # some row may not sample every id (engine/masks.py)
 
 
 def bucket(count: int) -> int:
@@ -63,6 +65,8 @@ class DeviceRows:
         self.logprobs = self.results[1].view(torch.float64)
         self.seen = torch.zeros(1, dtype=torch.int64, device=device)  # serial number of the host's table
         self.pieces = max(PROGRAMS, 4 * size)  # that a table may have
+        self.words = torch.zeros(self.size, 0, dtype=torch.int32, device=device)  # of ids that rows may sample
+        self.limited = torch.zeros(0, dtype=torch.bool, device=device)
         self.serial = 0
         self.kind = StepKind(0, 0, 0, True, False)
         self.generation = 0  # how often memory that graphs read was allocated
@@ -128,9 +132,20 @@ class DeviceRows:
             stops.reshape(self.size, -1)[fresh] = state.stops[fresh]
             tile, count = self._describe_prefixes(state, bases, rooms, readers, parts, pieces.reshape(-1, 6))
             self._host.copy_to(self.table)
-        plain = bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
+        limited = bool(state.has_grammar[:n].any())
+        plain = not limited and bool((state.top_p[:n] >= 1).all() and (state.top_k[:n] <= 0).all())
         greedy = not plain and bool((state.temperature[:n] <= 0).any())
-        return StepKind(bucket(n), tile, count, plain, greedy)
+        return StepKind(bucket(n), tile, count, plain, greedy, limited)
+
+    def limit_ids(self, state: RowState, vocabulary: int) -> None:
+        """Say which ids each row may sample in the next step."""
+        if self.words.shape[1] != word_count(vocabulary):
+            self.words = torch.full((self.size, word_count(vocabulary)), -1, dtype=torch.int32, device=self.told.device)
+            self.limited = torch.zeros(self.size, dtype=torch.bool, device=self.told.device)
+        n, words = len(state.requests), allowed_ids(state, vocabulary)
+        if words is not None:
+            self.words[:n].copy_(torch.from_numpy(words))
+        self.limited[:n].copy_(torch.from_numpy(state.has_grammar[:n].copy()))
 
     def _describe_prefixes(
         self, state: RowState, bases: np.ndarray, rooms: np.ndarray, readers: np.ndarray, parts: np.ndarray,
@@ -189,6 +204,11 @@ class DeviceRows:
         return decode(
             q, k, v, keys, values, self.slot, self.own, self.shared, self.prefixes, self.counts, layer, scoring
         )
+
+    @property
+    def allowed(self) -> Allowed:
+        """The ids that the step's rows may sample."""
+        return Allowed(self.words[: self.rows], self.limited[: self.rows])
 
     def sample(self, logits: Tensor) -> None:
         """Sample without top-p and top-k, and take in what was sampled."""
