@@ -6,14 +6,14 @@ found for its question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from recollect.agents.first_prompt import cut_text, shortened
 from recollect.agents.loops.tool_memory import tool_memory
 from recollect.agents.memory import conversation_limits
+from recollect.agents.memory.conversation_kept import Kept, Rules, kept_units
 from recollect.agents.memory.conversation_prompts import (
     READ_SESSION,
     RECALL,
@@ -21,7 +21,7 @@ from recollect.agents.memory.conversation_prompts import (
     recall_inputs,
     recall_prompt,
 )
-from recollect.agents.memory.conversation_units import Unit, dated_sessions, units
+from recollect.agents.memory.conversation_units import Unit, dated_sessions
 from recollect.agents.memory.prompt_room import prompt_room
 from recollect.agents.memory.tool_memory_limits import budget_of
 from recollect.agents.session import Session
@@ -30,9 +30,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.data.questions import Question, given_chunks
 from recollect.registries import agent
-from recollect.retrieval.dense import Embedder
 from recollect.retrieval.embedding_check import embedder_of
-from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
 from recollect.types import Task
 
@@ -62,21 +60,6 @@ async def conversation_qa(task: Task, session: Session, cfg: Config) -> str:
     return await ask_all(task, session, lambda question, branch: _answer(question, branch, kept, cfg))
 
 
-@dataclass
-class Kept:
-    """What is remembered: units that are searched, or one text; either as it was after each session."""
-
-    units: list[Unit] = field(default_factory=list)
-    ends: list[int] = field(default_factory=lambda: [0])  # how many units there were after so many sessions
-    texts: list[str] = field(default_factory=list)  # recurrent: the text after so many sessions
-    index: TextIndex | None = None
-
-    def at(self, position: int | None) -> int:
-        """The number of sessions that had been read when a question is asked."""
-        last = max(len(self.ends), len(self.texts)) - 1
-        return last if position is None else min(position, last)
-
-
 def _in_sessions(task: Task, session: Session, cfg: Config) -> Task:
     """The task with its document in sessions; a running text is cut into sections of memory.chunk_size."""
     if given_chunks(task.context) is not None:
@@ -87,44 +70,25 @@ def _in_sessions(task: Task, session: Session, cfg: Config) -> Task:
 
 def _kept(task: Task, session: Session, cfg: Config) -> Kept:
     """As many units as the budget takes, in their order; how many it refused is recorded."""
-    kind, renderer = cfg.conversation.memory, session.binding("memory").renderer
+    kind, searched = cfg.conversation.memory, cfg.conversation.memory != "whole"
     if kind == "none":
         return Kept()
-    kept, used, refused = Kept(), 0, list[Unit]()
-    for own in units(task, kind, cfg.conversation.resolve_dates):
-        for unit in own:
-            cost = len(renderer.encode(f"{unit.text}\n"))
-            if kind != "whole" and used + cost > budget_of(cfg):
-                refused.append(unit)
-                continue
-            used += cost
-            kept.units.append(unit)
-        kept.ends.append(len(kept.units))
-    if kind != "whole":
-        finder = embedder_of(cfg) if conversation_limits.embeds(cfg) else None
-        kept.index = _indexed(tuple(unit.text for unit in kept.units), finder)
-    _record(session, kind, kept, refused, used, cfg)
+    finder = embedder_of(cfg) if conversation_limits.embeds(cfg) else None
+    budget = budget_of(cfg) if searched else None
+    dates, renderer = cfg.conversation.resolve_dates, session.binding("memory").renderer
+    kept = kept_units(task, Rules(kind, dates, budget, renderer, finder))
+    _record(session, kept, "sessions" if kind == "whole" else kind, cfg)
     return kept
 
 
-@lru_cache(maxsize=16)
-def _indexed(texts: tuple[str, ...], embedder: Embedder | None) -> TextIndex:
-    """Texts that can be searched; the attempts at a conversation share them, and their vectors."""
-    index = TextIndex(embedder)
-    for text in texts:
-        index.add(text)
-    return index
-
-
-def _record(session: Session, kind: str, kept: Kept, refused: Sequence[Unit], used: int, cfg: Config) -> None:
+def _record(session: Session, kept: Kept, what: str, cfg: Config) -> None:
     """Note what is kept, and what the budget refused."""
-    every, budget = len(kept.units) + len(refused), budget_of(cfg)
-    said = f"kept {len(kept.units)} of {every} {'sessions' if kind == 'whole' else kind}, {used} tokens"
-    if refused:
-        first = " ".join(refused[0].names)
-        said += f"; memory.budget={budget} refused {len(refused)}, the first of them {first}"
+    said = f"kept {len(kept.units)} of {len(kept.units) + len(kept.refused)} {what}, {kept.tokens} tokens"
+    if kept.refused:
+        first = " ".join(kept.refused[0].names)
+        said += f"; memory.budget={budget_of(cfg)} refused {len(kept.refused)}, the first of them {first}"
     session.note(said)
-    _event(session, said, refused=len(refused), used=used)
+    _event(session, said, refused=len(kept.refused), used=kept.tokens)
 
 
 async def _written(task: Task, session: Session, cfg: Config) -> Kept:
