@@ -27,6 +27,9 @@ def locomo(
     ] = None,
     inference_gpus: Annotated[str | None, typer.Option(help="GPUs that sample, such as 0.")] = None,
     training_gpus: Annotated[str | None, typer.Option(help="GPUs that train, such as 1,2.")] = None,
+    arbor: Annotated[
+        str | None, typer.Option(metavar="URL", help="Train through an Arbor server: recollect serve --trainable.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="As of `recollect data locomo`.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for data, run and weights.")] = Path(
         "grpo_checkpoints"
@@ -53,7 +56,7 @@ def locomo(
 
     numbers = num_train, num_val, num_test, num_train_steps
     words = list(settings or [])
-    plan = LocomoPlan(mode, data, out, program, split, *numbers, model, inference_gpus, training_gpus, words)
+    plan = LocomoPlan(mode, data, out, program, split, *numbers, model, inference_gpus, training_gpus, words, arbor)
     found = run_locomo(plan, dry_run, Console(quiet))
     if quiet:
         print(json.dumps(found))

@@ -27,6 +27,7 @@ from recollect.workflows.eval.eval_run import run_evaluation
 from recollect.workflows.locomo.baseline_table import refusals, show_baselines, write_baselines
 from recollect.workflows.locomo.judge_check import measure_judge
 from recollect.workflows.locomo.plan import MODES, LocomoPlan, gpus_of, settings_of, task_files, training_config
+from recollect.workflows.locomo.through_arbor import ArborTraining, trained_folder
 
 UNBOUNDED = 10**9  # tokens: what is searched as a baseline has no budget
 BASELINES: Mapping[str, tuple[str, ...]] = {  # name → settings
@@ -46,6 +47,8 @@ def run_locomo(plan: LocomoPlan, look: bool, console: Console) -> dict[str, Any]
         raise BadInput(f"--mode {plan.mode} is unknown; known: {', '.join(MODES)}")
     if look and plan.mode != "train":
         raise BadInput("--dry-run goes with --mode train")
+    if plan.arbor is not None and (look or plan.mode != "train"):
+        raise BadInput("--arbor goes with --mode train, and not with --dry-run")
     if look:
         with tempfile.TemporaryDirectory() as folder:
             return _look(replace(plan, out=Path(folder)), console)
@@ -68,6 +71,8 @@ def _train(plan: LocomoPlan, console: Console) -> dict[str, Any]:
         raise BadInput(f"agent.agent_type={cfg.agent.agent_type}: recollect locomo trains conversation_qa")
     for line in startup_messages(cfg):
         console.say(line)
+    if plan.arbor is not None:
+        return _train_through(plan, cfg, plan.arbor, console)
     work = TrainRun(cfg, console)
     report = work.fit()
     show_report(report, work.run, console)
@@ -75,6 +80,21 @@ def _train(plan: LocomoPlan, console: Console) -> dict[str, Any]:
     write_program(plan.program, program)
     console.say(f"program: {plan.program}; recollect locomo --mode evaluate measures it")
     return {"report": report, "program": str(plan.program)}
+
+
+def _train_through(plan: LocomoPlan, cfg: Config, url: str, console: Console) -> dict[str, Any]:
+    """Train on a server; where it keeps its weights on this machine, write the program too."""
+    work = ArborTraining(cfg, url, console)
+    answer = work.fit()
+    found: dict[str, Any] = {"job": work.job.id, "fidelity": answer.get("fidelity"), "program": None}
+    folder = trained_folder(answer)
+    if folder is None:
+        console.say(f"the weights are with the server, in {answer.get('folder') or 'a folder of its own'}")
+        return found
+    program = replace(_export(plan, cfg, folder, console), run=work.run.path.resolve())
+    write_program(plan.program, program)
+    console.say(f"program: {plan.program}; recollect locomo --mode evaluate measures it")
+    return found | {"program": str(plan.program)}
 
 
 def _export(plan: LocomoPlan, cfg: Config, run: Path, console: Console) -> ProgramFile:

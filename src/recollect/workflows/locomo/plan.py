@@ -40,6 +40,7 @@ class LocomoPlan:
     inference_gpus: str | None = None
     training_gpus: str | None = None
     settings: Sequence[str] = ()
+    arbor: str | None = None  # the address of the server that samples and trains
 
 
 def source_of(plan: LocomoPlan) -> str:
@@ -63,7 +64,8 @@ def training_config(plan: LocomoPlan, folder: Path) -> Config:
     """The configuration of the training; ``folder`` has the task files."""
     val = [f"data.val_files=[{json.dumps(str(folder / 'val.jsonl'))}]"] if (folder / "val.jsonl").exists() else []
     files = [f"data.train_files=[{json.dumps(str(folder / 'train.jsonl'))}]", *val]
-    place = [f"trainer.default_local_dir={json.dumps(str(plan.out / 'run'))}"]
+    run = plan.out / ("run" if plan.arbor is None else "arbor")
+    place = [f"trainer.default_local_dir={json.dumps(str(run))}"]
     return compose("locomo", [*files, *place, *settings_of(plan)])
 
 
