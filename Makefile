@@ -74,7 +74,8 @@ $(TRITON)/.installed: $(STAMP)
 
 test-kernels: $(TRITON)/.installed ## the GPU's kernels and its engine, interpreted on the CPU (installs triton beside the rest)
 	PYTHONPATH=$(TRITON) $(BIN)/pytest -n logical --maxprocesses 8 tests/engine/test_layers.py \
-		tests/engine/test_attention_kernels.py tests/engine/test_interpreted.py tests/engine/test_kernels.py \
+		tests/engine/test_attention_kernels.py tests/engine/test_prefill_kernel.py \
+		tests/engine/test_interpreted.py tests/engine/test_kernels.py \
 		tests/training/test_logits.py
 
 DSPY := $(VENV)/dspy

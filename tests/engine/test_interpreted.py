@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -153,8 +154,7 @@ def test_greedy_equals_the_library(model: Any, case: str) -> None:
     assert backend_of(there).graphs or len(asked) < 3
 
 
-def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_backend, "PREFILL_GRAPH_FROM", 2)
+def test_long_prompts_under_a_graph(model: Any) -> None:
     there = interpreted(model)
     for turn in range(3):
         asked = [ids(3 * turn, 60 + turn)]
@@ -163,7 +163,7 @@ def test_long_prompts_under_a_graph(model: Any, monkeypatch: pytest.MonkeyPatch)
         asked = [ids(20 + turn, 90), ids(30 + turn, 70 + turn)]
         check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
     captured: Any = backend_of(there).prefill_graphs
-    assert {size: graph.replays for size, (_, graph) in captured.items()} == {(256, 1): 1, (256, 2): 2}
+    assert {size: graph.replays for size, graph in captured.items()} == {128: 3, 256: 3}
     there.free()
     assert not backend_of(there).prefill_graphs
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
@@ -279,7 +279,7 @@ def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> No
 
     def watched(*args: Any) -> None:
         if backend._pending is not None:
-            results.append(backend._pending.results[:2].tolist())
+            results.append(backend._pending.results[0, :2].tolist())  # slots 0 and 1
         flush(*args)
 
     backend.flush = watched  # type: ignore[method-assign]
@@ -290,8 +290,8 @@ def test_rows_that_have_ended_stand_still(model: Any, way: dict[str, Any]) -> No
     ends = free[0].ids.index(stop)
     assert results[ends] == [stop + (1 << SHIFT), free[1].ids[ends]]
     assert results[ends + 1][0] == results[ends][0]  # launched before the host knew
-    assert results[-1][0] == free[1].ids[7] + (2 << SHIFT)
-    numbers = dict(zip(NUMBERS, backend.rows.numbers[:, 0].tolist(), strict=True))
+    assert results[-1][1] == free[1].ids[7] + (2 << SHIFT)
+    numbers = dict(zip(NUMBERS, backend.rows.kept[:, 1].tolist(), strict=True))
     assert (numbers["count"], numbers["position"], numbers["ended"]) == (8, 59 + 8, 2)
 
 
@@ -303,7 +303,8 @@ def test_more_prefixes_than_half_the_rows(model: Any) -> None:
         request = EngineRequest(torch.arange(41).numpy(), Sampling(max_tokens=5), i, None)  # type: ignore[arg-type]
         request.attach(prefixes[min(i, 68)], 40)
         state.add(request)
-    assert made.upload(state)[:3] == (96, 16, 128)
+    made.kind = made.upload(state, np.arange(70))
+    assert made.kind[:3] == (96, 16, 128)
     assert made.prefixes is not None
     assert made.bases[:69].tolist() == [p.memory.data_ptr() for p in prefixes]
 

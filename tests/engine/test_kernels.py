@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from recollect.engine.cuda.device_rows import NUMBERS
 from recollect.engine.cuda.elementwise import add_rms_norm, rms_norm, rope, silu_mul
 from recollect.engine.cuda.matmuls import NormWeight, gated_matmul, qkv_rope, start_rows
+from recollect.engine.cuda.row_kernels import take_rows
 from recollect.engine.cuda.sampling_kernels import SHIFT, sample_and_advance
 from recollect.engine.noise import uniform
 from recollect.engine.sampling import sample
@@ -114,16 +115,47 @@ def test_sampling_and_the_next_state_of_rows(vocabulary: int) -> None:
     expected, logprobs = sample(logits, temperature.float(), *none, uniforms, True)
     stops = torch.full((rows, 8), -1, dtype=torch.int64, device=DEVICE)
     stops[0, 2] = expected[0]
-    results, found = torch.zeros(rows, dtype=torch.int64, device=DEVICE), torch.zeros(rows, device=DEVICE)
-    sample_and_advance(logits, temperature, state, stops, results, found)
+    order = torch.tensor([5, 0, 3, 1, 2, 7], device=DEVICE)  # slots of the rows
+    kept = {name: torch.full((9,), -7, dtype=torch.int64, device=DEVICE) for name in NUMBERS}
+    results, found = torch.zeros(8, dtype=torch.int64, device=DEVICE), torch.zeros(8, device=DEVICE).double()
+    told, seen = torch.tensor([4], device=DEVICE), torch.tensor([3], device=DEVICE)
+    sample_and_advance(logits, temperature, state, stops, order, kept, results, found, told, seen)
     going = torch.tensor([0, 1, 2, 3, 5], device=DEVICE)
-    end = torch.tensor([1, 0, 0, 2, 1, 0], device=DEVICE)
-    assert torch.equal(results[going], (expected + (end << SHIFT))[going])
-    near(found[going], logprobs[going])
-    assert state["ended"].tolist() == end.tolist()
-    assert state["count"].tolist() == [4, 4, 4, 4, 3, 4]
-    assert state["position"].tolist() == state["own"].tolist() == [1, 1, 1, 1, 0, 1]
-    assert results[4] == 0  # a row that has ended stands still
+    slots, end = order[going], torch.tensor([1, 0, 0, 2, 0], device=DEVICE)
+    assert torch.equal(results[slots], expected[going] + (end << SHIFT))
+    near(found[slots].float(), logprobs[going])
+    assert torch.equal(kept["token"][slots], expected[going])
+    assert torch.equal(kept["ended"][slots], end)
+    for name, value in (("count", 4), ("position", 1), ("own", 1)):
+        assert set(kept[name][slots].tolist()) == {value}
+    for name in NUMBERS:  # a row that has ended stands still, and slots of nobody are left alone
+        assert kept[name][[2, 4, 6, 8]].tolist() == [-7] * 4
+    assert not results[[2, 4, 6]].any()
+    assert int(seen) == 4
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_new_rows_take_what_the_host_says_once(again: bool) -> None:
+    size, count = 8, len(NUMBERS)
+    draw = lambda *shape: torch.randint(0, 99, shape, device=DEVICE)
+    order = torch.tensor([3, 6, 0, 8, 8, 8, 8, 8], device=DEVICE)  # slots; 8 is nobody's
+    fresh = torch.tensor([0, 1, 1, 0, 0, 0, 0, 0], device=DEVICE)
+    serial, seen = torch.tensor([5], device=DEVICE), torch.tensor([5 if again else 4], device=DEVICE)
+    given = draw(count, size), draw(2, size).double(), draw(size, 4)
+    kept = draw(count, size + 1), draw(2, size + 1).double(), draw(size + 1, 4)
+    before = [x.clone() for x in kept]
+    made = draw(count, size), draw(2, size).double(), draw(size, 4)
+    take_rows(4, order, fresh, serial, seen, given, kept, made)
+    expected = [x.clone() for x in before]
+    if not again:
+        rows, slots = torch.tensor([1, 2], device=DEVICE), torch.tensor([6, 0], device=DEVICE)
+        expected[0][:, slots], expected[1][:, slots] = given[0][:, rows], given[1][:, rows]
+        expected[2][slots] = given[2][rows]
+    for found, wanted in zip(kept, expected, strict=True):
+        assert torch.equal(found, wanted)
+    assert torch.equal(made[0][:, :4], expected[0][:, order[:4]])
+    assert torch.equal(made[1][:, :4], expected[1][:, order[:4]])
+    assert torch.equal(made[2][:4], expected[2][order[:4]])
 
 
 @pytest.mark.parametrize("some", [True, False])

@@ -16,12 +16,12 @@ from recollect.runtime.error_text import named_error
 
 MOST_IDLE = 32  # threads that wait for more to do
 
-Work = Callable[[], None]
-_idle: deque[SimpleQueue[Work]] = deque()  # where threads that have nothing to do wait for it
+ThreadWork = Callable[[], None]
+_idle: deque[SimpleQueue[ThreadWork]] = deque()  # where threads that have nothing to do wait for it
 os.register_at_fork(after_in_child=_idle.clear)  # a child has none of them
 
 
-def _work_on(jobs: SimpleQueue[Work]) -> None:
+def _work_on(jobs: SimpleQueue[ThreadWork]) -> None:
     """What a thread does: one thing after the other."""
     while True:
         jobs.get()()
@@ -30,7 +30,7 @@ def _work_on(jobs: SimpleQueue[Work]) -> None:
         _idle.append(jobs)
 
 
-def start_in_thread(work: Work) -> None:
+def start_in_thread(work: ThreadWork) -> None:
     """Start some work in a thread that does nothing else: one that has ended its own, or a new one."""
     try:
         jobs = _idle.pop()

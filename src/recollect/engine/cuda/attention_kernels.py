@@ -168,7 +168,7 @@ def _own(
     if s == 0:
         k_new = tl.load(k_ptr + h * k_head + row * k_row + d, mask=d < D, other=0.0)
         v_new = tl.load(v_ptr + h * v_head + row * v_row + d, mask=d < D, other=0.0)
-        stored = (d < D) & (slot >= 0)
+        stored = d < tl.where(slot >= 0, D, 0)
         tl.store(keys + place + n.to(tl.int64) * D + d, k_new, mask=stored)
         tl.store(values + place + n.to(tl.int64) * D + d, v_new, mask=stored)
         one = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1)

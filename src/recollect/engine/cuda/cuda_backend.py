@@ -159,6 +159,7 @@ class CudaBackend(PlainBackend):
     def _prefill(self, state: RowState, joining: list[EngineRequest], chunks: list[PrefixChunk]) -> None:
         """Prefill prompts but for their last tokens, and chunks of prefixes."""
         before, slots = len(state.requests), self._slots(len(joining), state)
+        self._drop_old_graphs()
         places = dict(zip(joining, slots, strict=True))
         with_suffix = in_groups([r for r in joining if len(r.suffix)])
         if with_suffix or chunks:
@@ -250,10 +251,7 @@ class CudaBackend(PlainBackend):
             self._stale = False
         if self.rows.kind.limited:
             self.rows.limit_ids(state, self._vocabulary)
-        generations = self.cache.generation, self.rows.generation
-        if self._graph_of != generations:
-            self._drop_graphs()
-            self._graph_of = generations
+        self._drop_old_graphs()
         self._decode()
         state.owned[:n] += 1
         results = self._pinned[0]
@@ -304,6 +302,13 @@ class CudaBackend(PlainBackend):
         else:
             ids, logprobs = self._sampler(logits, *settings)
         rows.advance(ids, logprobs)
+
+    def _drop_old_graphs(self) -> None:
+        """Forget graphs that read memory which was allocated anew since."""
+        generations = self.cache.generation, self.rows.generation
+        if self._graph_of != generations:
+            self._drop_graphs()
+            self._graph_of = generations
 
     def _drop_graphs(self) -> None:
         """Forget the graphs, and with the last of them the memory that they share."""

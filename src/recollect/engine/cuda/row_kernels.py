@@ -32,20 +32,20 @@ def _take_rows(
     there = n < N
     at = n * (size + 1) + slot
     number = tl.load(kept + at, mask=there, other=0)
-    number = tl.where(new, tl.load(given + n * size + row, mask=there & new, other=0), number)
+    number = tl.where(new, tl.load(given + n * size + row, mask=n < tl.where(new, N, 0), other=0), number)
     tl.store(numbers + n * size + row, number, mask=there)
-    tl.store(kept + at, number, mask=there & new)
+    tl.store(kept + at, number, mask=n < tl.where(new, N, 0))
     r = tl.arange(0, 2)
     at = r * (size + 1) + slot
     real = tl.load(kept_reals + at)
-    real = tl.where(new, tl.load(given_reals + r * size + row, mask=(r < 2) & new, other=0.0), real)
+    real = tl.where(new, tl.load(given_reals + r * size + row, mask=r < tl.where(new, 2, 0), other=0.0), real)
     tl.store(reals + r * size + row, real)
-    tl.store(kept_reals + at, real, mask=(r < 2) & new)
+    tl.store(kept_reals + at, real, mask=r < tl.where(new, 2, 0))
     s = tl.arange(0, STOPS)
     stop = tl.load(kept_stops + slot * STOPS + s)
-    stop = tl.where(new, tl.load(given_stops + row * STOPS + s, mask=(s < STOPS) & new, other=0), stop)
+    stop = tl.where(new, tl.load(given_stops + row * STOPS + s, mask=s < tl.where(new, STOPS, 0), other=0), stop)
     tl.store(stops + row * STOPS + s, stop)
-    tl.store(kept_stops + slot * STOPS + s, stop, mask=(s < STOPS) & new)
+    tl.store(kept_stops + slot * STOPS + s, stop, mask=s < tl.where(new, STOPS, 0))
 
 
 def take_rows(
