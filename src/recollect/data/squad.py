@@ -67,15 +67,6 @@ def write_squad(sources: Sequence[str], target: Path, options: SquadOptions, say
     return write_rows(tasks(found, others, list(dict.fromkeys(options.sizes)), options.seed), target)
 
 
-def write_passages(sources: Sequence[str], target: Path) -> int:
-    """Write every paragraph once, as a corpus to search in."""
-    target, found = new_file(target), read_squad(sources)
-    if not found.texts:
-        raise BadInput(f"{', '.join(sources)} holds no paragraph")
-    titles = found.titles
-    return write_rows(({"id": str(i), "title": titles[i], "text": text} for i, text in enumerate(found.texts)), target)
-
-
 def part_of(whole: Squad, options: SquadOptions) -> Squad:
     """The questions of one part, and its paragraphs."""
     asked = [(row["question"], own) for row, own in whole.rows]

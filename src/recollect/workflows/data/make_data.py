@@ -9,8 +9,9 @@ from pathlib import Path
 from recollect.config.compose import compose, recipe_names
 from recollect.data.datasets import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
+from recollect.data.passages import write_passages
 from recollect.data.splits import SHARES, check_split, read_shares
-from recollect.data.squad import SquadOptions, write_passages, write_squad
+from recollect.data.squad import SquadOptions, write_squad
 from recollect.registries import FAMILIES
 from recollect.runtime.console import Console
 from recollect.sources.write import write_made_up
