@@ -145,7 +145,7 @@ class Sitting:
         if not all(path.exists() for path in job.needs):
             return False
         if job.cores:
-            return len(self._free_cores()) > job.cores
+            return len(self._free_cores()) >= job.cores
         used = sum(one.job.gigabytes for one in self.running if not one.job.cores)
         return not used or used + job.gigabytes <= self.gigabytes
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.config.compose import compose, recipe_names
+from recollect.data.corpus_rows import write_passages
 from recollect.data.datasets import DATASETS, convert
 from recollect.data.haystack import read_source, without, write_haystack
-from recollect.data.passages import write_passages
 from recollect.data.splits import SHARES, check_split, read_shares
 from recollect.data.squad import SquadOptions, write_squad
 from recollect.registries import FAMILIES
