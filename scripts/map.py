@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = "src/recollect/"
@@ -57,6 +58,12 @@ def of_commit(name: str) -> Files:
     return {p.removeprefix(SOURCE): git("show", f"{name}:{p}") for p in paths}
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """A file's tree; many figures need it."""
+    return ast.parse(text)
+
+
 def module_of(path: str) -> str:
     """The dotted name of a file, without the package's own."""
     return path.removesuffix(".py").removesuffix("/__init__").removesuffix("__init__").replace("/", ".")
@@ -70,6 +77,8 @@ def folder_of(module: str) -> str:
 def imports(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.AST, bool]]:
     """Every import but those for type checkers, and whether a function does it."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # nothing in there is a statement
+            continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
             continue
         if isinstance(child, ast.Import | ast.ImportFrom):
@@ -95,7 +104,7 @@ def graph(files: Files, functions: bool) -> tuple[Edges, int]:
     hidden = 0
     for path, text in files.items():
         here = folder_of(module_of(path))
-        for node, inside in imports(ast.parse(text)):
+        for node, inside in imports(parsed(text)):
             found = [name for name in names_of(node, modules) if name]
             hidden += bool(inside and found)
             if functions or not inside:
@@ -127,12 +136,12 @@ def recurring(names: list[str]) -> list[str]:
 
 def classes(files: Files) -> list[str]:
     """Every class of the package."""
-    return [n.name for text in files.values() for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
+    return [n.name for text in files.values() for n in ast.walk(parsed(text)) if isinstance(n, ast.ClassDef)]
 
 
 def aliases(files: Files) -> list[str]:
     """Every type that a module names, such as ``Row = dict[str, Any]``, also where only type checkers read it."""
-    modules = [ast.parse(text) for text in files.values()]
+    modules = [parsed(text) for text in files.values()]
     bodies = [tree.body + [n for part in tree.body if isinstance(part, ast.If) for n in part.body] for tree in modules]
     found = (n for body in bodies for n in body if isinstance(n, ast.Assign) and isinstance(n.value, TYPES))
     names = [target.id for n in found for target in n.targets if isinstance(target, ast.Name)]
@@ -149,7 +158,7 @@ def speed(files: Files) -> str:
 def functions(files: Files) -> list[int]:
     """The lines of every function."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    found = (n for text in files.values() for n in ast.walk(ast.parse(text)) if isinstance(n, kinds))
+    found = (n for text in files.values() for n in ast.walk(parsed(text)) if isinstance(n, kinds))
     return [(n.end_lineno or n.lineno) - n.lineno + 1 for n in found]
 
 

@@ -21,7 +21,7 @@ from recollect.config.compose import known_keys
 
 known_keys()
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__])
+CONTEXT.set_forkserver_preload(["tests.warm"])
 
 
 def redirect(out: str, error: str) -> None:

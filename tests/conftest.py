@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
@@ -19,6 +20,12 @@ NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", NO_CLOCK, derandomize=True)  # every run tries the same cases …
 settings.register_profile("fuzz", NO_CLOCK, derandomize=False)  # … unless RECOLLECT_FUZZ asks for new ones
 settings.load_profile("fuzz" if os.environ.get("RECOLLECT_FUZZ") else "same")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: collectors, which every run calls, need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

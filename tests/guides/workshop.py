@@ -36,10 +36,11 @@ def build(folder: Path) -> Path:
     """Make the folder."""
     folder.mkdir(parents=True)
     recollect.train("needle", settings=SMALL | NO_SFT, out=folder / RUN, quiet=True)
-    (folder / RUN / "config.yaml").write_text(to_yaml(compose("needle", [])))  # as that of `make demo`
+    (folder / RUN / "config.yaml").write_text(to_yaml(compose("needle", ["trainer.threads=1"])))  # as of `make demo`
     (folder / "notes.txt").write_text("kolu holds 118. mira holds 472. savo holds 903.")
     for name in ("rows.jsonl", "tasks.jsonl"):
         lines(folder / name, [row(n) for n in range(64)])
+    lines(folder / "few.jsonl", [row(n) for n in range(4)])
     for name in ("gsm8k_train.json", "gsm8k_test.json"):
         (folder / name).write_text(json.dumps([{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(64)]))
     for name in ("chats.jsonl", "held_out.jsonl"):

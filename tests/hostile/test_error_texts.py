@@ -218,12 +218,12 @@ def test_messages_are_bounded() -> None:
     ids=lambda args: " ".join(args[:2]),
 )
 def test_a_command_never_says_more_than_a_page(args: list[str], tmp_path: Path) -> None:
-    row = {f"key{i}": 1 for i in range(200_000)}
+    row = {f"key{i}": 1 for i in range(20_000)}
     (tmp_path / "wide.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "wide.csv").write_text(",".join(["a"] * 200_000) + "\n")
-    (tmp_path / "wide.yaml").write_text("".join(f"key{i}: 1\n" for i in range(40_000)))
+    (tmp_path / "wide.csv").write_text(",".join(["a"] * 20_000) + "\n")
+    (tmp_path / "wide.yaml").write_text("".join(f"key{i}: 1\n" for i in range(5_000)))
     (tmp_path / "long.yaml").write_text("trainer:\n  seed: " + "v" * 900_000 + "\n")
-    (tmp_path / "names.yaml").write_text(f"agent:\n  tools: [{', '.join(f'k{i}' for i in range(40_000))}]\n")
+    (tmp_path / "names.yaml").write_text(f"agent:\n  tools: [{', '.join(f'k{i}' for i in range(5_000))}]\n")
     done = run(*args, cwd=tmp_path)
     assert done.returncode == 2, done.stderr[:500]
     assert len(done.stderr) < MOST_SHOWN + 200

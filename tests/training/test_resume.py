@@ -120,7 +120,16 @@ def test_the_default_recipe_killed_at_many_moments(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", tmp_path / "killed", 10, best=True)
 
 
-def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path) -> None:
+@pytest.fixture(scope="module")
+def left_alone(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Path:
+    """A plain run that nothing has stopped."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    log = out.with_suffix(".log")
+    assert killing.run(command(out, small_model), log) == 0, log.read_text()
+    return out
+
+
+def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path, left_alone: Path) -> None:
     args = command(tmp_path / "stopped", small_model)
     process = subprocess.Popen(
         [sys.executable, "-m", "recollect", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -137,15 +146,13 @@ def test_ctrl_c_saves_and_exits_130(tmp_path: Path, small_model: Path) -> None:
     assert process.returncode == 130, error
     assert "saved" in error
     assert killing.run(args, tmp_path / "log") == 0
-    assert killing.run(command(tmp_path / "whole", small_model), tmp_path / "log") == 0
-    assert_same(tmp_path / "whole", tmp_path / "stopped")
+    assert_same(left_alone, tmp_path / "stopped")
 
 
-def test_a_broken_newest_checkpoint_falls_back(tmp_path: Path, small_model: Path) -> None:
-    out = tmp_path / "run"
+def test_a_broken_newest_checkpoint_falls_back(small_model: Path, left_alone: Path) -> None:
+    """The run ends as it was before, so that others can use it."""
+    out, expected = left_alone, weights(left_alone)
     args = command(out, small_model)
-    assert killing.run(args, tmp_path / "log") == 0
-    expected = weights(out)
     newest = out / "checkpoints" / "step-8"
     data = (newest / "model.safetensors").read_bytes()
     (newest / "model.safetensors").write_bytes(data[: len(data) // 2])

@@ -55,8 +55,9 @@ def weights(checkpoint: str | Path) -> str:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("stages")
-    report = run_stages(read_plan(recipe(folder, small_model, compared="true"), []), Console(quiet=True))
-    return folder / "out", report
+    plan, log = recipe(folder, small_model, compared="true"), folder / "out.log"
+    assert killing.run(["stages", plan, "--quiet"], log) == 0, log.read_text()
+    return folder / "out", json.loads((folder / "out" / "report.json").read_text())
 
 
 def test_every_stage_trains_its_role_against_the_newest(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -92,7 +93,6 @@ def test_end_to_end_has_as_many_updates_and_trains_everything(finished: tuple[Pa
 
 def test_the_report_and_the_lineage_are_stored(finished: tuple[Path, dict[str, Any]]) -> None:
     root, report = finished
-    assert json.loads((root / "report.json").read_text()) == report
     lineage = json.loads((root / "lineage.json").read_text())
     assert [line["trained"] for line in lineage] == [["memory"], ["qa"], ["memory"], ["memory", "qa"]]
     assert lineage[1]["against"]["memory"]["hash"] == lineage[0]["became"]["hash"]
@@ -110,18 +110,20 @@ def test_a_finished_command_only_reports(finished: tuple[Path, dict[str, Any]], 
     root, report = finished
     before = {p: p.stat().st_mtime_ns for p in root.rglob("*.safetensors")}
     again = run_stages(read_plan(str(root.parent / "out.yaml"), []), Console(quiet=True))
+    assert json.loads((root / "report.json").read_text()) == again
     assert [s["weights_hash"] for s in again["stages"]] == [s["weights_hash"] for s in report["stages"]]
     assert {p: p.stat().st_mtime_ns for p in root.rglob("*.safetensors")} == before
 
 
 @pytest.mark.parametrize("kind", ["update", pytest.param("token", marks=pytest.mark.slow)])
-def test_killed_in_the_middle_of_the_second_stage_and_resumed(tmp_path: Path, small_model: Path, kind: str) -> None:
+def test_killed_in_the_middle_of_the_second_stage_and_resumed(
+    tmp_path: Path, small_model: Path, finished: tuple[Path, dict[str, Any]], kind: str
+) -> None:
     """The same final weights as without the kill, whether it came in an update or while sampling."""
-    whole = recipe(tmp_path, small_model, out="whole")
-    assert killing.run(["stages", whole, "--quiet"], tmp_path / "whole.log") == 0, (tmp_path / "whole.log").read_text()
-    found = killing.moments(tmp_path / "whole.log")
-    in_second = found["update"] - 3  # a step is a backward pass and an update, and one step follows in the third stage
-    at = in_second if kind == "update" else found["token"] // 2
+    whole, _ = finished
+    found = killing.moments(whole.with_suffix(".log"))
+    after = 2 * (1 + 5)  # a step is a backward pass and an update: one in the third stage, five of end to end
+    at = found["update"] - after - 1 if kind == "update" else found["token"] // 4
     cut, log = recipe(tmp_path, small_model, out="cut"), tmp_path / "cut.log"
     assert killing.run(["stages", cut, "--quiet"], log, kind, at) == -9, log.read_text()
     if kind == "update":
@@ -129,7 +131,7 @@ def test_killed_in_the_middle_of_the_second_stage_and_resumed(tmp_path: Path, sm
         assert not (tmp_path / "cut" / "3-again").exists()
     assert killing.run(["stages", cut, "--quiet"], log) == 0, log.read_text()
     for final in ("3-again/checkpoints/step-1", "2-qa/checkpoints/step-2", "1-memory/checkpoints/step-2"):
-        assert weights(tmp_path / "cut" / final) == weights(tmp_path / "whole" / final), final
+        assert weights(tmp_path / "cut" / final) == weights(whole / final), final
     lines = (tmp_path / "cut" / "2-qa" / "metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, lines) if "reward/mean" in row]
     assert steps == [1, 2]
