@@ -133,6 +133,30 @@ for _ in range(4):
         ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
 for _ in range(4): os.wait()
 """, limited),
+    Attempt("fill the process table with dead children", """
+import os, time
+try:
+    for _ in range(40):
+        child = os.fork()
+        if child == 0: os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    time.sleep(0.5)
+    print("HELD", flush=True)
+except BlockingIOError: pass
+""", limited),
+    Attempt("fill the process table with dead orphans", """
+import os, time
+for _ in range(40):
+    try: child = os.fork()
+    except BlockingIOError: break
+    if child == 0:
+        try: os._exit(0 * os.fork())
+        except BlockingIOError: os._exit(1)
+    if os.waitpid(child, 0)[1]: break
+else:
+    time.sleep(0.5)
+    print("HELD", flush=True)
+""", limited),
     Attempt("send to a socket by its path", "import socket\na, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
             "try: a.sendto(b'x', '/run/x')\nexcept FileNotFoundError: pass\nprint('OPEN')", refused),
     Attempt("a socket of any kind", "import socket\nfor kind in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16, 38, 40):\n"

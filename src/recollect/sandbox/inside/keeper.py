@@ -329,7 +329,7 @@ class Keeper:
         if not look:
             return ""
         below = usage.descendants(os.getpid())
-        if sum(p.threads for p in below if not p.dead) > self.limits["processes"]:
+        if sum(p.threads for p in below) > self.limits["processes"]:  # the dead have a place until they are buried
             return "processes"
         memory = self.limits["memory_mb"] * MB
         if sum(p.size for p in below) > memory and usage.memory(below) > memory:

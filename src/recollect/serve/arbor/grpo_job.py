@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -30,6 +31,7 @@ from recollect.training.setup import TrainedPolicy
 from recollect.types import BadInput, Completion, Message, Sampling
 
 STATE = "posted"  # the key of a checkpoint's state that holds the job's own
+LONGEST_METADATA = 16_384  # characters of JSON that a checkpoint carries for its client
 NAME = re.compile(r"(?!step-|sft-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -190,6 +192,8 @@ class GrpoJob:
             )
         if metadata is not None and not isinstance(metadata, Mapping):
             raise BadRequest("metadata must be an object", "metadata")
+        if len(json.dumps(metadata)) > LONGEST_METADATA:  # every answer about the job repeats it
+            raise BadRequest(f"metadata must have at most {LONGEST_METADATA} characters of JSON", "metadata")
         saved = self.folder / f"step-{self.progress.step}"
         checkpoint.link(saved if self.saved == self.progress.step else self._save(), self.folder / name)
         self.record.checkpoints[name] = {

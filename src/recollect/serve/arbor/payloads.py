@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from recollect.types import Message
 
 AROUND = {"model", "trainer_config", "inference_config", "gpu_config", "run_name", "suffix"}  # of an initialize body
 MOST_GENERATIONS = 1024
+MOST_METRICS = 256  # names of numbers that come with a group
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _completion(row: Any, where: str, renderer: Renderer) -> PostedCompletion:
         raise BadRequest(f"{where}.messages must be a list with at least one message", "batch")
     if not isinstance(said, Mapping) or not isinstance(said.get("content"), str):
         raise BadRequest(f"{where}.completion must be {{role, content}} with a text", "batch")
-    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+    if not _is_number(reward):
         raise BadRequest(f"{where}.reward must be a finite number", "batch")
     return PostedCompletion(tuple(read_messages(messages, renderer)), said["content"], float(reward))
 
@@ -123,5 +124,11 @@ def _metrics(given: Any) -> dict[str, float]:
         return {}
     if not isinstance(given, Mapping):
         raise BadRequest("metrics must be an object", "metrics")
-    numbers = {k: v for k, v in given.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return {str(k)[:64]: float(v) for k, v in numbers.items() if math.isfinite(v)}
+    if len(given) > MOST_METRICS:
+        raise BadRequest(f"metrics must have at most {MOST_METRICS} names", "metrics")
+    return {str(k)[:64]: float(v) for k, v in given.items() if _is_number(v)}
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a finite number; JSON has whole numbers that no floating-point number can be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
