@@ -1,4 +1,4 @@
-"""What a command of `tests.commands` has in memory when it starts: everything imported, and what a process looks up once.
+"""What commands of `tests.commands` have in memory when they start: all that is imported, and what is looked up once.
 
 Imported by the process that those of commands are forked from, and by nothing else.
 """
@@ -17,7 +17,7 @@ import recollect.samplers.checkpoint_roles
 import recollect.workflows.dry_run.dry_run
 import recollect.workflows.eval.eval_run
 import recollect.workflows.rollout.generate
-import recollect.workflows.stages.stage_plan
+import recollect.workflows.stages.stage_plan  # noqa: F401
 import tests.commands  # noqa: F401
 from recollect.config.compose import compose
 from recollect.engine.attention_check import load_fitted

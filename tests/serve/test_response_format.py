@@ -61,6 +61,43 @@ def test_bad_formats(running: Running, given: dict[str, Any], says: str) -> None
     assert says in refused(running, given)
 
 
+class Failing:
+    """Stands in for the library's matcher: after two tokens it gives up."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def deep_copy(self) -> Failing:
+        return Failing()
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def is_error(self) -> bool:
+        return self.left == 0
+
+    def get_error(self) -> str:
+        return "too many expressions\nand more"
+
+    def compute_bitmask(self) -> bytes:
+        return b"\xff" * 8192
+
+    def consume_token(self, token: int) -> None:
+        self.left -= 1
+
+
+def test_what_turns_out_to_be_too_much_is_the_fault_of_the_request(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_format.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(response_format, "_grammar", lambda *given: response_format.JsonGrammar(Failing()))
+    said = "response_format: this schema cannot be followed: too many expressions"
+    assert refused(running, {"type": "json_object"}) == said
+    with pytest.raises(openai.APIError, match=said):
+        list(ask(running.client(), response_format={"type": "json_object"}, max_tokens=4, stream=True))
+    assert ask(running.client(), max_tokens=2).choices
+
+
 class TestWithTheLibrary:
     @pytest.fixture(autouse=True)
     def _library(self) -> None:
@@ -72,6 +109,12 @@ class TestWithTheLibrary:
             (schema({"type": "strange"}), "Invalid type"),
             (schema({"type": "string", "pattern": "(?=a)"}), "cannot be followed"),
             (schema({"$ref": "http://127.0.0.1/x"}), "cannot be followed"),
+            (schema({"$ref": "#"}), "cannot be followed"),
+            (
+                schema({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
+                "cannot",
+            ),
+            (schema({"type": "string", "minLength": 29_999, "pattern": "^.*$"}), "cannot be followed"),
         ],
     )
     def test_schemas_that_cannot_be_followed(self, running: Running, given: dict[str, Any], says: str) -> None:

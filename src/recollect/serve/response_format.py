@@ -27,6 +27,10 @@ LAYOUT = {
 KINDS = ("text", "json_object", "json_schema")
 
 
+class NotFollowed(BadInput):
+    """What a schema asks for turned out to be too much for the library."""
+
+
 class JsonMatcher:
     """Follows one completion through a schema."""
 
@@ -51,7 +55,7 @@ class JsonMatcher:
 
     def _check(self) -> None:
         if self.matcher.is_error():
-            raise BadInput(f"response_format: {first_line(self.matcher.get_error())}")
+            raise NotFollowed(f"this schema cannot be followed: {first_line(self.matcher.get_error())}")
 
 
 class JsonGrammar:
@@ -93,7 +97,9 @@ def _grammar(schema: str, renderer: Renderer, vocabulary: int) -> JsonGrammar:
     matcher = library.LLMatcher(_tokens(renderer, vocabulary), grammar, log_level=0)
     if matcher.is_error():
         raise BadInput(f"this schema cannot be followed: {first_line(matcher.get_error())}")
-    return JsonGrammar(matcher)
+    found = JsonGrammar(matcher)
+    found.start().allowed()  # one that only refers to itself is found out here
+    return found
 
 
 @lru_cache(maxsize=2)

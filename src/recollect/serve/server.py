@@ -36,6 +36,7 @@ from recollect.serve.protocol import (
     plain_name,
     text_request,
 )
+from recollect.serve.response_format import NotFollowed
 from recollect.serve.stream_text import Spoken
 from recollect.types import Completion
 
@@ -260,6 +261,8 @@ class Server:
                 spent = answers.usage(asked, done)
                 yield answers.event({**head, "choices": [], "usage": spent})
             yield answers.event("[DONE]")
+        except NotFollowed as error:
+            yield answers.event(answers.problem(f"response_format: {error}", param="response_format"))
         except Exception as error:
             yield answers.event(answers.problem(_broken(error), "server_error"))
         finally:
@@ -294,6 +297,8 @@ class Server:
                 response = JSONResponse(answers.problem(str(error), kind, error.param, error.code), error.status)
                 if error.status in (429, 503):
                     response.headers["Retry-After"] = "1"
+            except NotFollowed as error:
+                response = JSONResponse(answers.problem(f"response_format: {error}", param="response_format"), 400)
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
