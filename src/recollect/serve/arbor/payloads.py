@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from recollect.chat import Renderer
 from recollect.serve.protocol import BadRequest, clipped, integer, plain_name, read_messages
@@ -129,6 +129,6 @@ def _metrics(given: Any) -> dict[str, float]:
     return {str(k)[:64]: float(v) for k, v in given.items() if _is_number(v)}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number; JSON has whole numbers that no floating-point number can be."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
