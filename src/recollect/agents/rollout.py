@@ -18,7 +18,7 @@ from recollect.agents.session import Binding, Session, SessionTools
 from recollect.chat import TOOL_PARSERS
 from recollect.config import Config
 from recollect.domains.registry import tools_of
-from recollect.policies.endpoint import Endpoint, EndpointDown, EndpointGone
+from recollect.policies.endpoint import EndpointDown, EndpointGone, GoesAway
 from recollect.registries import AGENTS
 from recollect.retrieval.embedding_check import check_embedding
 from recollect.rewards import find_reward, marks_of
@@ -54,7 +54,9 @@ class Collector:
         self.on_done = on_done or (lambda trajectory: None)
         self.on_progress: Callable[[RolloutProgress], None] | None = None  # called every second while attempts go on
         self.warn: Callable[[str], None] = lambda message: None
-        self.endpoints = list(dict.fromkeys(b.policy for b in self.roles.values() if isinstance(b.policy, Endpoint)))
+        self.endpoints: list[GoesAway] = list(
+            dict.fromkeys(b.policy for b in self.roles.values() if hasattr(b.policy, "back"))
+        )
         at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
         tools = tools_of(cfg)
@@ -101,10 +103,7 @@ class Collector:
         lost = [(g, i) for g in groups for i, t in enumerate(g.trajectories) if is_away(t)]
         for endpoint in self.endpoints if lost else ():
             if not await endpoint.back(self.warn):
-                wait = f"was not back within {endpoint.patience.wait_s:g} s (fixed_model_wait_s)"
-                raise EndpointGone(
-                    f"the fixed model at {endpoint.url} went away and {wait}; {len(lost)} attempts failed", groups
-                )
+                raise EndpointGone(f"{endpoint.loss}; {len(lost)} attempts failed", groups)
         for group, i in lost:
             group.trajectories[i] = Trajectory(group.task.id, i)
         await self._attempt_all([self._session(g, i, sampling, key) for g, i in lost])

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import Config
+from recollect.config.servers import HOW, served
 from recollect.registries import AGENTS, ESTIMATORS
 
 
 def startup_messages(cfg: Config) -> Iterator[str]:
     """One line for each such setting."""
-    name = cfg.actor_rollout_ref.rollout.name
-    if name != "engine":
+    rollout = cfg.actor_rollout_ref.rollout
+    if rollout.name == "vllm" and not served(rollout):
+        yield f"actor_rollout_ref.rollout.name=vllm: there is no vLLM; the engine of this process samples: {HOW}"
+    elif rollout.name not in ("engine", "vllm"):
+        name = rollout.name
         yield f"actor_rollout_ref.rollout.name={name}: there is no {name} server; the engine of this process samples"
+    if served(rollout) and rollout.val_kwargs.do_sample:
+        val = rollout.val_kwargs
+        if val.temperature != 1 and (val.top_p < 1 or val.top_k > 0):
+            yield (
+                "actor_rollout_ref.rollout.val_kwargs: vLLM's log-probabilities of held-out attempts are not exact "
+                "with a temperature and top_p or top_k; success rates do not depend on them"
+            )
     sizes = {
         "actor_rollout_ref.actor": cfg.actor_rollout_ref.actor.fsdp_config.fsdp_size,
         "critic": cfg.critic.fsdp_config.fsdp_size,

@@ -41,6 +41,7 @@ class EngineStats:
     peak_rows: int = 0
     decoding: int = 0  # rows under way; counted when somebody asks
     waiting: int = 0  # requests that have no row yet; likewise
+    outside: bool = False  # it samples in this process
 
 
 class EngineLoop(ABC):
@@ -133,6 +134,9 @@ class EngineLoop(ABC):
 
     def restore(self) -> None:  # noqa: B027
         """Nothing to take back: caches grow with the next requests."""
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing runs beside this process."""
 
     def statistics(self) -> EngineStats:
         """What was done so far, and what is under way."""

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -49,6 +49,17 @@ class EndpointGone(RuntimeError):
     def __init__(self, message: str, groups: Sequence[Group] = ()) -> None:
         super().__init__(message)
         self.groups = list(groups)  # the attempts that it left behind
+
+
+class GoesAway(Protocol):
+    """A policy behind a network: it may be away for a while. A request then fails with `EndpointDown`."""
+
+    @property
+    def loss(self) -> str:
+        """What to say when it did not come back."""
+
+    async def back(self, warn: Callable[[str], None]) -> bool:
+        """Wait for it; False when it did not come back in time."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,14 @@ class Endpoint:
             raise BadInput(f"Connection error to {what} {self.url}: {error}; {ADVICE.format(self.url)}") from None
         except EndpointError as error:
             raise BadInput(f"the {what} {self.url} {error}") from None
+
+    @property
+    def loss(self) -> str:
+        """What to say when it did not come back."""
+        return (
+            f"the fixed model at {self.url} went away and was not back within {self.patience.wait_s:g} s "
+            "(fixed_model_wait_s)"
+        )
 
     async def healthy(self) -> bool:
         """True when the server answers now."""

@@ -38,6 +38,11 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.max_ckpt_to_keep",
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
+    *(
+        f"actor_rollout_ref.rollout.server_{name}"
+        for name in ("addresses", "python", "storage", "start_s", "timeout_s")
+    ),
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("server_wait_s", "num_servers")),
 )
 
 

@@ -30,6 +30,7 @@ class SamplerStatistics(Protocol):
     peak_rows: int
     decoding: int  # rows under way
     waiting: int  # requests that have no row yet
+    outside: bool  # other processes sample, while this one waits or runs agents
 
 
 class Sampler(Policy, Protocol):
@@ -69,3 +70,6 @@ class Sampler(Policy, Protocol):
 
     def weights_digest(self) -> str:
         """A digest of the weights by name: the same for the same weights, whoever holds them."""
+
+    def close(self) -> None:
+        """End what it runs beside this process; it is not asked again."""

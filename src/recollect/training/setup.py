@@ -10,8 +10,10 @@ from recollect.agents.window import check_window
 from recollect.chat import Renderer
 from recollect.config import Config, Optim
 from recollect.config.roles import roles_of
+from recollect.config.servers import served
 from recollect.models.load import context_window, load_config, load_tokenizer
 from recollect.models.starting_model import starting_model
+from recollect.samplers.fleet.from_config import make_fleet
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner
@@ -38,6 +40,10 @@ class TrainedPolicy:
         """Every role played by the trained policy."""
         return {"*": self.binding}
 
+    def close(self) -> None:
+        """End the servers that the sampler has, if any."""
+        self.sampler.close()
+
 
 def build_learner(
     cfg: Config, optim: Optim, updates: int, warn: Callable[[str], None] = lambda message: None
@@ -54,12 +60,19 @@ def build(
     updates: int,
     longest_question: str = "",
     warn: Callable[[str], None] = lambda message: None,
+    say: Callable[[str], None] | None = None,
 ) -> TrainedPolicy:
-    """Load the model that the configuration names and make its learner and sampler."""
+    """Load the model that the configuration names and make its learner and sampler.
+
+    With ``say``, which is told what servers do, they may sample; without it the engine of this process does.
+    """
     with starting_model(cfg) as path:
         renderer = Renderer(load_tokenizer(path, cfg.agent.template))
         trained = [role for role in roles_of(cfg) or () if cfg.roles.get(role, "trainable") == "trainable"]
         only = trained[0] if len(trained) == 1 else ""
         check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)
+        if say is not None and served(cfg.actor_rollout_ref.rollout):
+            fleet = make_fleet(cfg, path, renderer.decode, say, warn)
+            return TrainedPolicy(renderer, make_learner(cfg, path, optim, updates, warn), fleet)
         learner = make_learner(cfg, path, optim, updates, warn)
         return TrainedPolicy(renderer, learner, make_sampler(cfg, learner, path, renderer.decode))

@@ -76,7 +76,7 @@ class TrainRun:
         questions = [t.question for t in [*stream.take(0), *stream.rows, *self.val_tasks]]
         longest = max(questions, key=len, default="")
         self._check(stream)
-        policy = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest, console.warn)
+        policy = build(cfg, cfg.actor_rollout_ref.actor.optim, self.total, longest, console.warn, console.say)
         if policy.learner.facts.note:
             console.say(policy.learner.facts.note)
         if offline is not None:
@@ -122,6 +122,7 @@ class TrainRun:
         finally:
             asyncio.run(self.collector.close())
             self.roles.close()
+            self.policy.close()
             self.run.release()
 
     def _fit(self) -> dict[str, Any]:

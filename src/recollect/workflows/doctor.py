@@ -27,6 +27,7 @@ EXTRAS = {  # extra → the module that it brings, and what needs it
     "math": ("math_verify", "the reward math_equal"),
     "serve": ("starlette", "recollect serve"),
     "mcp": ("mcp", "tools of MCP servers"),
+    "vllm": ("vllm", "vLLM servers that sample (actor_rollout_ref.rollout.name=vllm)"),
     "dense": ("sentence_transformers", "search by meaning"),
     **{
         spec.extra: (spec.packages[0], f"trainer.logger=[{name}]")

@@ -90,6 +90,17 @@ def each_positive(default: list[int]) -> Any:
     )
 
 
+def each_address(default: list[str]) -> Any:
+    """A list of different HTTP addresses."""
+    words = "is no address; it starts with http:// or https://"
+
+    def rule(key: str, values: list[str]) -> str:
+        wrong = next((f"{key}: {v} {words}" for v in values if not is_address(v)), "")
+        return wrong or (f"{key} names a server twice" if len({v.rstrip("/") for v in values}) < len(values) else "")
+
+    return limited(default, rule)
+
+
 FIRST: Any = object()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from recollect.config.schema.bounds import (
     below_one,
     choice,
+    each_address,
     filled,
     from_minus_one,
     must,
@@ -19,7 +20,7 @@ from recollect.config.schema.bounds import (
 )
 from recollect.registries import AGGREGATIONS, KL, LOSSES
 
-ENGINES = ("engine", "vllm", "sglang", "trtllm", "hf")  # names of samplers; the first is the one there is
+ENGINES = ("engine", "vllm", "sglang", "trtllm", "hf")  # names of samplers; the first two are there
 
 
 def _two_below_one(betas: list[float]) -> bool:
@@ -126,7 +127,8 @@ class ValSampling:
 class Rollout:
     """How the policy is sampled."""
 
-    name: str = choice(*ENGINES)  # the engine of this process samples; other names are taken for it
+    # engine: this process samples; vllm: servers do, where vLLM is; other names, and vllm where it is not, are engine
+    name: str = choice(*ENGINES)
     n: int = positive_by_any_name(8, "agent.num_chains")  # samples per task
     seed: int | None = not_negative(None)  # of sampling noise; default trainer.seed
     temperature: float = positive(1.0)  # divides the logits
@@ -136,9 +138,9 @@ class Rollout:
     max_num_seqs: int = positive(256)  # sequences decoded side by side
     response_length: int | None = None  # longest completion of a turn; default data.max_response_length
     max_num_batched_tokens: int = positive(8192)  # prompt tokens read per engine step
-    # share of the GPU's memory that sampling may fill; a CPU has no such limit
+    # share of the GPU's memory that sampling (a vLLM server: weights too) may fill; a CPU has no such limit
     gpu_memory_utilization: float = part(0.5)
-    tensor_model_parallel_size: int = only_one(1)  # GPUs that share the sampled model; only 1 here
+    tensor_model_parallel_size: int = positive(1)  # GPUs that share the sampled model; more than 1 with vLLM servers
     enforce_eager: bool = False  # True: never capture CUDA graphs; a CPU has none
     free_cache_engine: bool = True  # give the cache's memory back during updates (a GPU's once it is half full)
     # most sequences per micro-batch of old log-probabilities
@@ -146,6 +148,16 @@ class Rollout:
     log_prob_max_token_len_per_gpu: int = positive(32768)  # tokens per micro-batch of old log-probabilities
     prefix_cache_tokens: int = not_negative(262144)  # tokens of finished prompts kept for reuse
     val_kwargs: ValSampling = field(default_factory=ValSampling)
+    # vLLM servers that the run starts on this machine; 0: one for every tensor_model_parallel_size GPUs
+    num_servers: int = not_negative(0)
+    # vLLM servers that run already (http://HOST:PORT), on loopback or a private network; none: the run starts its own
+    server_addresses: list[str] = each_address([])
+    server_python: str = ""  # the Python that has vLLM; empty: the one that runs this program
+    # a folder that learner and servers see at the same path, for weights; empty: the run directory
+    server_storage: str = ""
+    server_start_s: float = positive(600.0)  # how long a server may take to load its model
+    server_timeout_s: float = positive(600.0)  # deadline of one completion; a server that misses it is started again
+    server_wait_s: float = not_negative(300.0)  # how long to wait for a server when none is left
     agent_name_override: str | None = None  # the agent, whatever the data says; the same as agent.agent_type
     training_stage: str | None = None  # which of two roles is trained: memory or qa; the other is the fixed model
     fixed_model_api: str | None = None  # address of the fixed model's server, such as http://localhost:8000/v1

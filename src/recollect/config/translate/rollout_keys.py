@@ -13,7 +13,7 @@ from recollect.config.translate.tools_keys import settings_of
 R = "actor_rollout_ref.rollout"
 ENGINE = "the engine of this process samples; it has settings of its own"
 SPEED = "it is about a server's speed or memory; what is sampled is the same"
-TRANSPORT = "weights do not travel: learner and engine are in one process"
+TRANSPORT = "weights reach servers by files, and the engine of this process by memory; they are the same"
 PROXY = "recurrent.async_utils.ChatCompletionProxy"  # MemAgent's, which only passes requests on
 
 

@@ -22,6 +22,7 @@ class NothingDone:
     peak_rows: int = 0
     decoding: int = 0
     waiting: int = 0
+    outside: bool = False
 
 
 class NoModel:
@@ -40,6 +41,8 @@ class NoModel:
     def free(self) -> None: ...
 
     def restore(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def statistics(self) -> NothingDone:
         """Nothing was done."""

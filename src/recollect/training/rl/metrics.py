@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from recollect.agents.rollout import failures
+from recollect.samplers.fleet.fleet import FleetStatistics
 from recollect.samplers.sampler import SamplerStatistics
 from recollect.training.rl.gather import Gathered, has_signal
 from recollect.types import Group, Trajectory
@@ -36,11 +37,24 @@ def role_tokens(groups: Sequence[Group]) -> Counter[tuple[str, str]]:
 def rollout_times(before: SamplerStatistics, after: SamplerStatistics, waited: float, whole: float) -> dict[str, float]:
     """Where the seconds of a rollout went: sampling, waiting, and the agents' own work."""
     prefill, decode = after.prefill_seconds - before.prefill_seconds, after.decode_seconds - before.decode_seconds
+    if after.outside:  # this process waited meanwhile
+        waited = max(0.0, waited - prefill - decode)
     return {
         "time/rollout/prefill": prefill,
         "time/rollout/decode": decode,
         "time/rollout/waiting": waited,
         "time/rollout/agents": max(0.0, whole - prefill - decode - waited),
+    }
+
+
+def server_metrics(before: SamplerStatistics, after: SamplerStatistics) -> dict[str, float]:
+    """What happened to the servers that sample, if servers do."""
+    if not isinstance(before, FleetStatistics) or not isinstance(after, FleetStatistics):
+        return {}
+    return {
+        "servers/sync_bytes": float(after.sync_bytes),
+        "servers/taken_out": float(after.taken_out - before.taken_out),
+        "servers/repeated": float(after.repeated - before.repeated),
     }
 
 

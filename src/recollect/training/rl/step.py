@@ -16,7 +16,7 @@ from recollect.training.learner.learner import PolicyTargets, ReferencePolicy, V
 from recollect.training.rl.annotate import Annotations, annotate, updates_of
 from recollect.training.rl.estimate import estimate
 from recollect.training.rl.gather import GroupSource
-from recollect.training.rl.metrics import role_tokens, rollout_times, step_metrics
+from recollect.training.rl.metrics import role_tokens, rollout_times, server_metrics, step_metrics
 from recollect.training.setup import TrainedPolicy
 from recollect.training.step_progress import phase_progress
 from recollect.types import BadInput
@@ -119,6 +119,7 @@ class Reinforce:
         trained, sampled = fidelity(batch, trajectories, self.policy.sampler.version)
         for sampler in freed:
             sampler.restore()
+        syncing = time.monotonic()
         self.policy.sync(progress.step + 1)
         updated = time.monotonic()
 
@@ -137,7 +138,9 @@ class Reinforce:
             "time/update": updated - collected,
             "time/total": updated - start,
         }
-        row |= rollout_times(before, self.policy.sampler.statistics(), made.waited, collected - start)
+        after = self.policy.sampler.statistics()
+        row |= rollout_times(before, after, made.waited, collected - start)
+        row |= {"time/sync": updated - syncing, **server_metrics(before, after)}
         row["tokens_per_second"] = row["rollout/tokens"] / (updated - start)
         row["tokens_per_second/rollout"] = row["rollout/tokens"] / (collected - start)
         self.run.save_trajectories(f"step-{progress.step:06d}", made.sampled)

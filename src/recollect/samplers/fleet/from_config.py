@@ -1,0 +1,202 @@
+"""From a configuration to the servers that sample for a run, and what each of them needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.config import Config, Rollout
+from recollect.models.device import pick_device, pick_dtype
+from recollect.models.load import context_window, load_config, load_tokenizer
+from recollect.models.small_copy import token_shape
+from recollect.models.weights_digest import weights_digest
+from recollect.runs.directory import RunDirectory
+from recollect.samplers.fleet.fleet import Fleet, FleetFacts, FleetLimits, outside, started
+from recollect.samplers.fleet.server_process import LocalServer
+from recollect.samplers.fleet.vllm_command import ServerPlan, command, environment, logprobs_mode
+from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
+from recollect.types import BadInput, Sampling
+
+SERVERS = "servers"  # the folder of a run with the servers' logs, and with weights unless they go elsewhere
+LONG_ROW = 2048  # tokens that a CPU server's cache has for every row, where there is memory
+LOOK_S = 60.0  # for a Python to start
+FREE_SHARE = 0.5  # of a CPU's free memory that all caches may have
+SHAPE = (  # what makes a model another model
+    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("intermediate_size", "vocab_size", "tie_word_embeddings"),
+)
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Servers and storage."""
+
+    servers: tuple[ServerPlan, ...]  # that the run starts
+    addresses: tuple[str, ...]  # of those that somebody else runs
+    storage: Path
+    logs: Path
+    dtype: torch.dtype
+    window: int
+    logprobs: str  # vLLM's name for what servers report
+
+    @property
+    def count(self) -> int:
+        """How many servers there are."""
+        return len(self.servers) + len(self.addresses)
+
+
+def fleet_plan(cfg: Config, path: str) -> FleetPlan:
+    """Which servers a run has; nothing is started."""
+    rollout, device = cfg.actor_rollout_ref.rollout, pick_device(cfg.trainer.device)
+    dtype, config = pick_dtype(rollout.dtype, device), load_config(path)
+    window = min(context_window(config), cfg.agent.max_context_length or context_window(config))
+    reported = logprobs_mode(Sampling(rollout.temperature, rollout.top_p, rollout.top_k))
+    run = RunDirectory.of(cfg).path.absolute()
+    storage = Path(rollout.server_storage).expanduser() / run.name if rollout.server_storage else run / SERVERS
+    if rollout.server_addresses:
+        return FleetPlan((), tuple(rollout.server_addresses), storage, run / SERVERS, dtype, window, reported)
+    count = server_count(cfg)
+    cache = None if device == "cuda" else _cache_bytes(config, dtype, window, rollout.max_num_seqs, count)
+    plans = [
+        ServerPlan(
+            folder=str(run / SERVERS / "model"),
+            rollout=rollout,
+            dtype=str(dtype).removeprefix("torch."),
+            window=window,
+            cache_bytes=cache,
+            devices=devices(cfg, number, count) if device == "cuda" else (),
+            threads=0 if device == "cuda" else max(1, (os.cpu_count() or 1) // count),
+            seed=cfg.trainer.seed,
+        )
+        for number in range(count)
+    ]
+    return FleetPlan(tuple(plans), (), storage, run / SERVERS, dtype, window, reported)
+
+
+def server_count(cfg: Config) -> int:
+    """How many servers the run starts: those asked for, or as many as the GPUs make."""
+    rollout = cfg.actor_rollout_ref.rollout
+    if rollout.num_servers:
+        return rollout.num_servers
+    if pick_device(cfg.trainer.device) != "cuda":
+        return 1
+    return max(1, cfg.trainer.n_gpus_per_node // rollout.tensor_model_parallel_size)
+
+
+def devices(cfg: Config, number: int, count: int) -> tuple[str, ...]:
+    """The GPUs of a server, as CUDA_VISIBLE_DEVICES names them.
+
+    They are those that the learner leaves free, if all servers find room there, else all from the first.
+    """
+    each = cfg.actor_rollout_ref.rollout.tensor_model_parallel_size
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    all_of_them = named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+    learner = max(1, cfg.trainer.n_gpus_per_node)
+    free = all_of_them[learner:]
+    chosen = free if len(free) >= each * count else all_of_them
+    if len(chosen) < each:
+        raise BadInput(
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size={each}: there are {len(all_of_them)} GPUs here"
+        )
+    first = (number * each) % (len(chosen) - len(chosen) % each)
+    return tuple(chosen[first : first + each])
+
+
+def check_vllm(rollout: Rollout) -> None:
+    """Refuse a Python without vLLM before anything is started."""
+    python = rollout.server_python
+    if rollout.server_addresses or not python:
+        return  # `served` has looked here
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    key = f"actor_rollout_ref.rollout.server_python={python}"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, timeout=LOOK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"{key} cannot be run: {getattr(error, 'strerror', None) or 'no answer'}") from None
+    if done.returncode:
+        raise BadInput(f"{key} has no vLLM; run: {python} -m pip install vllm")
+
+
+def make_fleet(
+    cfg: Config,
+    path: str,
+    decode: Callable[[Sequence[int]], str],
+    say: Callable[[str], None] = lambda text: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Fleet:
+    """The sampler of a configuration with rollout.name=vllm. Servers start with the first weights."""
+    rollout, plan = cfg.actor_rollout_ref.rollout, fleet_plan(cfg, path)
+    check_vllm(rollout)
+    processes = [
+        LocalServer(partial(command, server), environment(server), plan.logs / f"server-{i}.log")
+        for i, server in enumerate(plan.servers)
+    ]
+    config, tokenizer = load_config(path), load_tokenizer(path)
+    limits = FleetLimits(rollout.server_start_s, rollout.server_timeout_s, rollout.server_wait_s, rollout.max_num_seqs)
+    store = WeightStore(plan.storage / "weights", plan.dtype)
+    wanted = {key: getattr(config, key, None) for key in SHAPE}
+    facts = FleetFacts(
+        plan.window,
+        int(config.vocab_size),
+        check=lambda about: differs(about, wanted, plan),
+        digest=lambda stored: digest_of(stored, config, plan.dtype),
+    )
+
+    def prepare() -> None:
+        """What servers of ours load: configuration and tokenizer, no weights."""
+        folder = plan.logs / "model"
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    members = started(processes) if plan.servers else outside(plan.addresses)
+    return Fleet(members, store, facts, decode, limits, say, warn, prepare if plan.servers else None)
+
+
+def differs(about: Mapping[str, Any], wanted: Mapping[str, Any], plan: FleetPlan) -> str:
+    """What is wrong with what a server says of itself; empty: nothing."""
+    found = about.get("config") or {}
+    for key, value in wanted.items():
+        if value is not None and found.get(key) is not None and found[key] != value:
+            return f"it serves another model: its {key} is {found[key]}, and that of the policy is {value}"
+    if about.get("backend") != "recollect":
+        return """it cannot take weights: start it with --weight-transfer-config '{"backend": "recollect"}'"""
+    if int(about.get("window", 0)) < plan.window:
+        return f"it takes {about.get('window')} tokens, and {plan.window} are needed: --max-model-len {plan.window}"
+    if about.get("logprobs_mode") != plan.logprobs:
+        return (
+            f"it reports {about.get('logprobs_mode')}, and {plan.logprobs} are needed: --logprobs-mode {plan.logprobs}"
+        )
+    dtype = str(plan.dtype).removeprefix("torch.")
+    if about.get("dtype") != dtype:
+        return f"it computes in {about.get('dtype')}, not in {dtype}: --dtype {dtype}, or set rollout.dtype"
+    return ""
+
+
+def digest_of(stored: StoredWeights, config: Any, dtype: torch.dtype) -> str:
+    """The digest of the model with these weights, as one that is loaded in this process has it."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(deepcopy(config)).to(dtype)
+    missing, unexpected = model.load_state_dict(dict(stored.tensors()), strict=False)
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    assert not unexpected, unexpected
+    assert not set(missing) - tied, missing
+    return weights_digest(model)
+
+
+def _cache_bytes(config: Any, dtype: torch.dtype, window: int, rows: int, servers: int) -> int:
+    """Memory for keys and values of a CPU server."""
+    layers, heads, dim = token_shape(config)
+    token = 2 * layers * heads * dim * dtype.itemsize
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    most = int(FREE_SHARE * free) // servers
+    return max(2 * window * token, min(rows * min(window, LONG_ROW) * token, most))

@@ -1,0 +1,107 @@
+"""A program that keeps one server: it starts it in a process group of its own and ends the group with its owner.
+
+The owner holds the other end of standard input. When that closes, however the owner ended, or when the server ends by
+itself, every process of the group is ended and the shared memory that they left behind is removed. It uses the standard
+library alone: the server may belong to another Python.
+
+    python keeper.py LOG COMMAND...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+KEEPER = "RECOLLECT_KEEPER"  # tells the server's workers who keeps them
+GRACE_S = 3.0  # between the request to end and the end
+LOOK_S = 0.5
+SHARED = Path("/dev/shm")
+KINDS = ("psm_", "sem.mp-", "torch_", "sem.loky-")  # names that Python and torch give to shared memory
+PR_SET_PDEATHSIG = 1
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that are not zombies."""
+    found = []
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        if entry.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                state, _, of = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:3]
+                if int(of) == group and state != "Z":
+                    found.append(int(entry))
+    return found
+
+
+def shared_memory(processes: list[int]) -> Iterator[str]:
+    """Names of the shared memory that processes have mapped."""
+    for process in processes:
+        with suppress(OSError):
+            for line in Path("/proc", str(process), "maps").read_text().splitlines():
+                path = line.partition("/")[2]
+                if path.startswith("dev/shm/") and path[8:].startswith(KINDS):
+                    yield path[8:].removesuffix(" (deleted)")
+
+
+def end(group: int) -> None:
+    """Ask the processes of a group to end, and end those that do not."""
+    for kind, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, kind)
+            os.killpg(group, signal.SIGCONT)  # one that is stopped would not hear of it
+        until = time.monotonic() + wait
+        while members(group) and time.monotonic() < until:
+            with suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+            time.sleep(0.05)
+
+
+def die_with_parent() -> None:
+    """In the server, before it starts: end when the keeper is killed."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def keep(log: str, command: list[str]) -> int:
+    """Run a server until it ends or the owner is gone; returns its exit status."""
+    environment = {**os.environ, KEEPER: str(os.getpid())}
+    with open(log, "ab") as out:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    print(json.dumps({"group": server.pid}), flush=True)
+    held: set[str] = set()
+    try:
+        while server.poll() is None:
+            held |= set(shared_memory(members(server.pid)))
+            readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
+            if readable and not os.read(sys.stdin.fileno(), 1):
+                break
+    finally:
+        held |= set(shared_memory(members(server.pid)))
+        end(server.pid)
+        for name in held:
+            with suppress(OSError):
+                (SHARED / name).unlink()
+    return server.wait()
+
+
+if __name__ == "__main__":
+    for kind in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(kind, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.exit(keep(sys.argv[1], sys.argv[2:]))

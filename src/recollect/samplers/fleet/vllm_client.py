@@ -1,0 +1,186 @@
+"""What is asked of one vLLM server: completions of token ids, new weights, what it computes. Every call has a deadline.
+
+Two kinds of trouble are told apart. `Refused` is about the request: another server would say the same. `ServerFailed`
+is about the server: another one can be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from recollect.policies.http_replies import Reply, TooLarge, fetch
+from recollect.runtime.error_text import error_text
+from recollect.samplers.fleet.weight_store import StoredWeights
+from recollect.types import Sampling
+
+LOOK_S = 10.0  # deadline of a look at a server
+CONTROL_S = 60.0  # deadline of a call that moves no weights
+BYTES_PER_S = 50e6  # slower storage than this is taken for a server that hangs
+PROTOCOL = 1  # of inside/recollect_vllm.py
+START_HINT = "start it as docs/cluster.md says"
+
+
+class Refused(RuntimeError):
+    """The server will not do what it was asked."""
+
+
+class ServerFailed(RuntimeError):
+    """The server did not answer properly or in time."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a server sampled for one request."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    stop: Literal["stop", "length"]
+
+
+class VllmClient:
+    """One server. Its methods run in one event loop."""
+
+    def __init__(self, url: str, http: Any, timeout_s: float) -> None:
+        self.url, self.http, self.timeout_s = url.rstrip("/"), http, timeout_s
+
+    # ---- completions ----
+
+    async def complete(self, prompt: Sequence[int], sampling: Sampling, expected: str) -> Sampled:
+        """Sample one completion with weights of the expected version."""
+        body = {"token_ids": list(prompt), "sampling_params": parameters(sampling)}
+        answer = await self._call("POST", "/inference/v1/generate", body, self.timeout_s)
+        return sampled(answer, expected)
+
+    # ---- weights ----
+
+    async def take(self, stored: StoredWeights) -> None:
+        """Verify the files where the server is, load them, and forget what was computed with others."""
+        moving = CONTROL_S + stored.size / BYTES_PER_S
+        for found in await self.ask_workers("recollect_verify", {"manifest": stored.manifest()}, moving):
+            if problem := found.get("problem", "it did not verify the weights"):
+                raise ServerFailed(f"the weights of version {stored.version} are not whole there: {problem}")
+        await self._control("/pause?mode=abort")
+        await self._control("/start_weight_update")
+        about = {"folder": str(stored.folder), "files": list(stored.files)}
+        await self._control("/update_weights", {"update_info": about}, moving)
+        await self._control("/finish_weight_update", {"weight_version": stored.label}, moving)
+        cleared = await self._control("/reset_prefix_cache?reset_running_requests=true")
+        if cleared.get("success") is not True:
+            raise ServerFailed("it kept prefixes that were computed with old weights")
+        await self._control("/resume")
+        if (there := await self.weights()) != stored.label:
+            raise ServerFailed(f"its weights are {there}, not {stored.label}")
+
+    async def weights(self) -> str:
+        """The label of the weights that it samples with."""
+        return str((await self._call("GET", "/weight_info", None, LOOK_S)).get("weight_version"))
+
+    # ---- what it is ----
+
+    async def healthy(self) -> bool:
+        """True when it answers now."""
+        try:
+            return (await self._reply("GET", "/health", None, LOOK_S)).status == 200
+        except ServerFailed:
+            return False
+
+    async def about(self, probe: str = "") -> dict[str, Any]:
+        """What its first worker says of the model, and whether it sees a file."""
+        workers = await self.ask_workers("recollect_about", {"probe": probe}, CONTROL_S)
+        if workers[0].get("protocol") != PROTOCOL:
+            raise Refused(f"its recollect_vllm.py is of another version than this package: {START_HINT}")
+        return workers[0]
+
+    async def ask_workers(self, method: str, given: Mapping[str, str], seconds: float) -> list[dict[str, Any]]:
+        """Call a method of every worker."""
+        reply = await self._reply("POST", "/collective_rpc", {"method": method, "kwargs": dict(given)}, seconds)
+        if reply.status == 404:
+            raise Refused(f"it has no route /collective_rpc: {START_HINT}, with VLLM_SERVER_DEV_MODE=1")
+        if reply.status != 200:
+            raise Refused(f"its workers have no method {method}: {START_HINT}, with --worker-extension-cls")
+        found = _object(reply).get("results")
+        if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
+            raise ServerFailed(f"its workers gave no proper answer to {method}")
+        return found
+
+    # ---- calls ----
+
+    async def _control(self, path: str, body: Any = None, seconds: float = CONTROL_S) -> dict[str, Any]:
+        reply = await self._reply("POST", path, body, seconds)
+        if reply.status != 200:  # whatever was refused, this server is not as it should be
+            raise ServerFailed(f"{path.partition('?')[0]} was answered with {reply.status}: {reply.reason()}")
+        return _object(reply)
+
+    async def _call(self, method: str, path: str, body: Any, seconds: float) -> dict[str, Any]:
+        reply = await self._reply(method, path, body, seconds)
+        if reply.status == 404:
+            raise Refused(f"it has no route {path}: {START_HINT}")
+        if 400 <= reply.status < 500 and reply.status not in (408, 425, 429):
+            raise Refused(f"it refused a call with {reply.status}: {reply.reason()}")
+        if reply.status != 200:
+            raise ServerFailed(f"it answered {reply.status}: {reply.reason()}")
+        return _object(reply)
+
+    async def _reply(self, method: str, path: str, body: Any, seconds: float) -> Reply:
+        try:
+            async with asyncio.timeout(seconds):
+                return await fetch(self.http, method, self.url + path, body)
+        except TimeoutError:
+            raise ServerFailed(f"no answer to {path.partition('?')[0]} within {seconds:g} s") from None
+        except (httpx.TransportError, httpx.DecodingError, TooLarge) as error:
+            raise ServerFailed(f"{type(error).__name__} {error_text(error)}".strip()) from None
+
+
+def parameters(sampling: Sampling) -> dict[str, Any]:
+    """vLLM's name for how to sample; noise depends on the request's key alone, whichever server it goes to."""
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k if sampling.top_k > 0 else 0,
+        "max_tokens": sampling.max_tokens,
+        "seed": sampling.noise_seed,
+        "logprobs": 0,  # those of the sampled ids alone
+        "stop": list(sampling.stop),
+        "stop_token_ids": list(sampling.stop_ids),
+        "ignore_eos": True,  # only the ids of the request end a turn
+        "detokenize": bool(sampling.stop),
+        "skip_special_tokens": True,
+        "include_stop_str_in_output": True,
+    }
+
+
+def sampled(answer: Mapping[str, Any], expected: str) -> Sampled:
+    """A server's completion, if it is whole and all of it was sampled with the expected weights."""
+    try:
+        choice = answer["choices"][0]
+        ids = tuple(choice["token_ids"])
+        logprobs = tuple(row["logprob"] for row in choice["logprobs"]["content"])
+        spans = [(span["version"], span["start"], span["end"]) for span in choice["weight_versions"] or ()]
+        stop = choice["finish_reason"]
+        whole = all(type(i) is int and i >= 0 for i in ids) and all(type(x) is float for x in logprobs)
+    except (KeyError, IndexError, TypeError):
+        raise ServerFailed("its answer is not a whole completion") from None
+    if stop not in ("stop", "length"):
+        raise ServerFailed(f"it ended a completion with {stop}")
+    if not ids or not whole or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+        raise ServerFailed("its answer is not a whole completion with log-probabilities")
+    if spans != [(expected, 0, len(ids))]:
+        said = ", ".join(sorted({str(version) for version, _, _ in spans})) or "no weights that it names"
+        raise ServerFailed(f"it sampled with {said}, not with {expected}")
+    return Sampled(ids, logprobs, stop)
+
+
+def _object(reply: Reply) -> dict[str, Any]:
+    try:
+        found = reply.json() if reply.text.strip() else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ServerFailed("its answer is no JSON object")
+    return found

@@ -1,0 +1,197 @@
+"""A server with vLLM's routes for training that computes with the engine of this package.
+
+Ids, log-probabilities, prefix cache and weights are real; so are the faults that a test asks for. As a program it takes
+vLLM's options: `python -m tests.samplers.fleet.standin_vllm --model FOLDER --port PORT …`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from safetensors.torch import load_file
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from transformers import AutoModelForCausalLM
+
+from recollect.config import Rollout
+from recollect.engine import load_fitted, make_engine
+from recollect.models.load import load_config, load_tokenizer
+from recollect.models.lora import fill_weights
+from recollect.types import Sampling
+
+COMPUTING = threading.Lock()  # engines of one process take turns: attention has one plan at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded(Sampling):
+    """Sampling whose noise is given as a number, as a server gets it."""
+
+    noise: int = 0
+
+    @property
+    def noise_seed(self) -> int:
+        return self.noise
+
+
+class StandIn:
+    """One server. Faults are attributes that a test sets."""
+
+    def __init__(self, model: Path, window: int = 4096, dtype: str = "float32", mode: str = "processed_logprobs"):
+        self.path, self.window, self.dtype, self.mode = model, window, dtype, mode
+        with tempfile.TemporaryDirectory() as folder:  # as with --load-format dummy: no weights until they are sent
+            torch.manual_seed(0)
+            AutoModelForCausalLM.from_config(load_config(str(model))).save_pretrained(folder)
+            load_tokenizer(str(model)).save_pretrained(folder)
+            self.model = load_fitted(folder, torch.float32)
+            tokenizer = load_tokenizer(folder)
+        self.engine = make_engine(self.model, tokenizer.decode, Rollout(), own=False, threads=1)
+        step = self.engine.step
+
+        def alone() -> None:
+            with COMPUTING:
+                step()
+
+        self.engine.step = alone  # type: ignore[method-assign]
+        self.label, self.paused, self.updating = "none", False, False
+        self.answered = 0  # completions
+        self.calls: list[str] = []
+        self.hangs = self.keeps_cache = self.blind = self.corrupt = False
+        self.label_said: str | None = None  # instead of the real one
+        self.fails_after: int | None = None  # completions, after which it answers 500
+        self.url = ""
+
+    def app(self) -> Starlette:
+        post = [
+            *("collective_rpc", "pause", "start_weight_update", "update_weights", "finish_weight_update"),
+            *("reset_prefix_cache", "resume"),
+        ]
+        routes = [Route(f"/{name}", self._control, methods=["POST"]) for name in post]
+        routes += [Route("/health", lambda r: Response("")), Route("/weight_info", self._weights)]
+        routes += [Route("/inference/v1/generate", self._generate, methods=["POST"])]
+        return Starlette(routes=routes)
+
+    async def _weights(self, request: Request) -> JSONResponse:
+        return JSONResponse({"weight_version": self.label})
+
+    async def _control(self, request: Request) -> JSONResponse:
+        name = request.url.path.strip("/")
+        body = json.loads(await request.body() or b"{}")
+        self.calls.append(body.get("method", name))
+        while self.hangs:
+            await asyncio.sleep(0.05)
+        return JSONResponse(getattr(self, f"_{name}")(body, request.query_params) or {})
+
+    def _collective_rpc(self, body: dict[str, Any], query: Any) -> dict[str, Any]:
+        return {"results": [getattr(self, body["method"])(**body["kwargs"])]}
+
+    def recollect_about(self, probe: str) -> dict[str, Any]:
+        sees = "" if self.blind or not Path(probe).is_file() else Path(probe).read_text()
+        about = {"window": self.window, "dtype": self.dtype, "logprobs_mode": self.mode, "rows": 256}
+        config = json.loads(json.dumps(self.model.config.to_dict(), default=str))
+        return {"protocol": 1, "backend": "recollect", "config": config, "sees": sees, **about}
+
+    def recollect_verify(self, manifest: str) -> dict[str, str]:
+        import hashlib
+
+        found = json.loads(manifest)
+        for name, (_, digest) in found["files"].items():
+            data = (Path(found["folder"]) / name).read_bytes()
+            if self.corrupt or hashlib.sha256(data).hexdigest() != digest:
+                return {"problem": f"{name} is not the file that was written"}
+        return {"problem": ""}
+
+    def _pause(self, body: dict[str, Any], query: Any) -> None:
+        self.paused = True
+
+    def _start_weight_update(self, body: dict[str, Any], query: Any) -> None:
+        assert self.paused
+        self.updating = True
+
+    def _update_weights(self, body: dict[str, Any], query: Any) -> None:
+        assert self.updating
+        info = body["update_info"]
+        weights = {k: v for name in info["files"] for k, v in load_file(Path(info["folder"]) / name).items()}
+        fill_weights(self.model, weights.items())
+
+    def _finish_weight_update(self, body: dict[str, Any], query: Any) -> None:
+        self.label, self.updating = body["weight_version"], False
+
+    def _reset_prefix_cache(self, body: dict[str, Any], query: Any) -> dict[str, bool]:
+        if not self.keeps_cache:
+            self.engine.new_weights(0)
+        return {"success": True}
+
+    def _resume(self, body: dict[str, Any], query: Any) -> None:
+        self.paused = False
+
+    async def _generate(self, request: Request) -> JSONResponse:
+        body = await request.json()
+        given = body["sampling_params"]
+        if self.fails_after is not None and self.answered >= self.fails_after:
+            return JSONResponse({"error": {"message": "EngineCore died"}}, 500)
+        if max(body["token_ids"]) >= self.engine.vocabulary:
+            return JSONResponse({"error": {"message": "Token id is out of vocabulary"}}, 400)
+        while self.hangs or self.paused:
+            await asyncio.sleep(0.05)
+        sampling = Seeded(
+            *(given[name] for name in ("temperature", "top_p", "top_k", "max_tokens")),
+            *(tuple(given[name]) for name in ("stop", "stop_token_ids")),
+            noise=given["seed"],
+            keep=True,
+        )
+        done = await self.engine.generate(body["token_ids"], sampling)
+        self.answered += 1
+        span = {"version": self.label_said or self.label, "start": 0, "end": len(done.ids)}
+        choice = {
+            "token_ids": list(done.ids),
+            "finish_reason": done.stop,
+            "logprobs": {"content": [{"logprob": float(x)} for x in done.logprobs]},
+            "weight_versions": [span],
+        }
+        return JSONResponse({"choices": [choice]})
+
+
+@contextmanager
+def serving(*servers: StandIn) -> Iterator[list[str]]:
+    """Addresses of servers that run in threads of this process."""
+    running = []
+    for server in servers:
+        config = uvicorn.Config(server.app(), host="127.0.0.1", port=0, log_level="critical", lifespan="off")
+        web = uvicorn.Server(config)
+        thread = threading.Thread(target=web.run, daemon=True)
+        thread.start()
+        while not web.started:
+            thread.join(0.01)
+        server.url = f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
+        running.append((web, thread))
+    try:
+        yield [server.url for server in servers]
+    finally:
+        for web, thread in running:
+            web.force_exit = web.should_exit = True
+            thread.join(10)
+
+
+def main() -> None:
+    """A server as a program, with the options of vLLM's."""
+    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
+    torch.set_num_threads(1)
+    server = StandIn(Path(options["--model"]), int(options["--max-model-len"]), options["--dtype"])
+    uvicorn.run(server.app(), host="127.0.0.1", port=int(options["--port"]), log_level="critical", lifespan="off")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""The sampler over servers: the same ids as the engine, weights of one version, failures of servers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect.config import Rollout
+from recollect.config.compose import compose
+from recollect.engine import load_fitted, make_engine
+from recollect.models.load import load_tokenizer
+from recollect.models.lora import plain_weights
+from recollect.policies.endpoint import EndpointDown
+from recollect.samplers.fleet import fleet as fleet_module
+from recollect.samplers.fleet.fleet import Fleet, ServersGone
+from recollect.samplers.fleet.from_config import make_fleet
+from recollect.types import BadInput, Completion, Sampling
+from tests.samplers.fleet.standin_vllm import StandIn, serving
+
+PROMPT = list(range(5, 60))
+SERVERS = "actor_rollout_ref.rollout"
+Fleets = Callable[..., tuple[Fleet, list[StandIn]]]
+
+
+@pytest.fixture
+def fleets(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleets]:
+    """Makes a fleet over so many servers of the small model, without weights yet."""
+    monkeypatch.setattr(fleet_module, "PAUSE_S", 0.05)
+    opened = []
+
+    def make(count: int = 2, *settings: str) -> tuple[Fleet, list[StandIn]]:
+        servers = [StandIn(small_model) for _ in range(count)]
+        running = serving(*servers)
+        urls = running.__enter__()
+        rollout = [f"{SERVERS}.name=vllm", f"{SERVERS}.server_addresses=[{','.join(urls)}]", f"{SERVERS}.dtype=float32"]
+        limits = [f"{SERVERS}.server_wait_s=1", f"{SERVERS}.server_timeout_s=20", "trainer.device=cpu"]
+        place = [f"trainer.default_local_dir={tmp_path / 'run'}", "agent.max_context_length=2048"]
+        cfg = compose(None, [*rollout, *limits, *place, *settings])
+        fleet = make_fleet(cfg, str(small_model), load_tokenizer(str(small_model)).decode)
+        opened.append((fleet, running))
+        return fleet, servers
+
+    yield make
+    for fleet, running in opened:
+        fleet.close()
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def model(small_model: Path) -> torch.nn.Module:
+    return load_fitted(str(small_model), torch.float32)
+
+
+def ask(fleet: Fleet, *keys: str, prompt: list[int] = PROMPT, **options: object) -> list[Completion]:
+    sampling = Sampling(max_tokens=6, seed=3, **options)  # type: ignore[arg-type]
+
+    async def all_of_them() -> list[Completion]:
+        return await asyncio.gather(*(fleet.generate(prompt, replace(sampling, key=key)) for key in keys))
+
+    return asyncio.run(all_of_them())
+
+
+KEYS = [f"step-0/task-{t}/{i}/0" for t in range(4) for i in range(3)]
+
+
+def test_the_same_completions_as_the_engine(fleets: Fleets, model: torch.nn.Module, small_model: Path) -> None:
+    fleet, servers = fleets()
+    fleet.take_weights(4, plain_weights(model))
+    engine = make_engine(model, load_tokenizer(str(small_model)).decode, Rollout(), own=False, threads=1)
+    engine.take_weights(4, None)
+    ours, theirs = ask(engine, *KEYS), ask(fleet, *KEYS)  # type: ignore[arg-type]
+    assert [c.ids for c in ours] == [c.ids for c in theirs]
+    assert {c.version for c in theirs} == {4}
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
+        assert (a.stop, a.text) == (b.stop, b.text)
+    assert all(server.answered > 0 for server in servers)
+    assert fleet.weights_digest() == engine.weights_digest()
+    assert (fleet.window, fleet.vocabulary) == (2048, engine.vocabulary)
+
+
+def test_an_attempt_keeps_its_server(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, servers = fleets(3)
+    fleet.take_weights(0, plain_weights(model))
+    for turn in range(4):
+        ask(fleet, *(f"step-0/task-{t}/0/{turn}" for t in range(3)))
+    assert [s.answered for s in servers] == [4, 4, 4]
+
+
+def test_new_weights_are_sampled_with_and_old_prefixes_forgotten(fleets: Fleets, model: torch.nn.Module) -> None:
+    """Without the reset a server would go on from keys and values that old weights computed."""
+    fleet, servers = fleets()
+    fleet.take_weights(0, plain_weights(model))
+    ask(fleet, *KEYS)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.05)
+    fleet.take_weights(1, plain_weights(model))
+    fresh, _ = fleets()
+    fresh.take_weights(1, plain_weights(model))
+    right, found = ask(fresh, *KEYS), ask(fleet, *KEYS)
+    assert [c.ids for c in found] == [c.ids for c in right]
+    assert all(a.logprobs == pytest.approx(b.logprobs, abs=1e-5) for a, b in zip(found, right, strict=True))
+    for server in servers:
+        server.keeps_cache = True
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.05)
+    fleet.take_weights(2, plain_weights(model))
+    fresh.take_weights(2, plain_weights(model))
+    right, stale = ask(fresh, *KEYS), ask(fleet, *KEYS)
+    assert any(a.logprobs != pytest.approx(b.logprobs, abs=1e-5) for a, b in zip(stale, right, strict=True))
+
+
+def test_a_completion_of_another_version_is_never_given(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (bad, good) = fleets()
+    said: list[str] = []
+    fleet.warn = said.append
+    fleet.take_weights(0, plain_weights(model))
+    right = [c.ids for c in ask(fleet, *KEYS)]
+    bad.label_said = "7-someone-elses"
+    assert [c.ids for c in ask(fleet, *KEYS)] == right
+    assert any("it sampled with 7-someone-elses" in line for line in said)
+    good.label_said = "7-someone-elses"
+    with pytest.raises(EndpointDown, match=r"no vLLM server gave a completion|no server is left"):
+        ask(fleet, "a/b/0/0")
+
+
+def test_requests_of_a_server_that_fails_or_hangs_go_to_another(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (first, second) = fleets(2, f"{SERVERS}.server_timeout_s=4")
+    fleet.take_weights(0, plain_weights(model))
+    right = ask(fleet, *KEYS)
+    first.fails_after = 0
+    assert [c.ids for c in ask(fleet, *KEYS)] == [c.ids for c in right]
+    assert (fleet.statistics().taken_out, fleet.statistics().repeated > 0) == (1, True)
+    first.fails_after = None
+    _until(lambda: len(fleet._ready()) == 2)  # it is healthy, and comes back with the current weights
+    second.hangs = True
+    assert [c.ids for c in ask(fleet, *KEYS)] == [c.ids for c in right]
+    assert fleet.statistics().taken_out == 2
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.1)
+    fleet.take_weights(1, plain_weights(model))
+    assert second.label != first.label  # it hangs, and nobody asks it
+    second.hangs = False
+    _until(lambda: len(fleet._ready()) == 2)
+    assert second.label == first.label == fleet.current.label  # type: ignore[union-attr]
+
+
+def test_without_servers_requests_fail_and_attempts_wait(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (only,) = fleets(1, f"{SERVERS}.server_timeout_s=2")
+    fleet.take_weights(0, plain_weights(model))
+    only.hangs = True
+    with pytest.raises(EndpointDown):
+        ask(fleet, "a/b/0/0")
+    assert not asyncio.run(fleet.back(lambda text: None))
+    assert "no vLLM server was back within 1 s" in fleet.loss
+    with pytest.raises(ServersGone, match="the same command goes on from the newest checkpoint"):
+        fleet.take_weights(1, plain_weights(model))
+    threading.Timer(0.2, lambda: setattr(only, "hangs", False)).start()
+    assert asyncio.run(fleet.back(lambda text: None))
+    assert only.label.startswith("1-")
+
+
+def test_what_a_server_refuses_is_no_failure_of_the_server(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, _ = fleets()
+    fleet.take_weights(0, plain_weights(model))
+    with pytest.raises(RuntimeError, match="refused a call with 400: Token id is out of vocabulary"):
+        ask(fleet, "a/b/0/0", prompt=[999_999])
+    with pytest.raises(ValueError, match="do not fit the servers' window of 2048"):
+        ask(fleet, "a/b/0/0", prompt=[5] * 2045)
+    assert fleet.statistics().taken_out == 0
+
+
+def test_damaged_weights_are_not_loaded(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (bad, good) = fleets()
+    fleet.take_weights(0, plain_weights(model))
+    bad.corrupt = True
+    fleet.take_weights(1, plain_weights(model))
+    assert (bad.label[:2], good.label[:2]) == ("0-", "1-")
+    assert {c.version for c in ask(fleet, *KEYS)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("blind", r"it does not see .*: set actor_rollout_ref.rollout.server_storage"),
+        ("window", r"it takes 100 tokens, and 2048 are needed: --max-model-len 2048"),
+        ("dtype", r"it computes in bfloat16, not in float32"),
+        ("mode", r"it reports raw_logprobs, and processed_logprobs are needed"),
+        ("hidden_size", r"it serves another model: its hidden_size is 17"),
+        ("gone", r"nothing answers there"),
+    ],
+)
+def test_servers_that_do_not_fit_are_refused_in_one_line(
+    fault: str, words: str, fleets: Fleets, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "LOOK_S", 0.5)
+    fleet, (server, _) = fleets()
+    values = {"blind": True, "window": 100, "dtype": "bfloat16", "mode": "raw_logprobs"}
+    if fault == "hidden_size":
+        server.model.config.hidden_size = 17
+    elif fault == "gone":
+        fleet.members[0].url = "http://127.0.0.1:9"
+    else:
+        setattr(server, fault, values[fault])
+    with pytest.raises(BadInput, match=f"server 0 at http.*: {words}"):
+        fleet.take_weights(0, plain_weights(model))
+
+
+def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, servers = fleets(1)
+    fleet.take_weights(0, plain_weights(model))
+    servers[0].hangs = True
+
+    async def give_up() -> None:
+        asked = asyncio.ensure_future(fleet.generate(PROMPT, Sampling(max_tokens=4, key="a/b/0/0")))
+        await asyncio.sleep(0.1)
+        assert fleet.statistics().decoding == 1
+        asked.cancel()
+
+    asyncio.run(give_up())
+    servers[0].hangs = False
+    fleet.take_weights(1, plain_weights(model))
+    assert fleet.statistics().decoding == 0
+    assert {c.version for c in ask(fleet, *KEYS)} == {1}
+
+
+def _until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -1,0 +1,171 @@
+"""Training with servers: the weights of a run in one process, whatever happens to the servers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.config.compose import compose
+from recollect.files.output import Unwritten
+from recollect.policies.endpoint import EndpointGone
+from recollect.runs.directory import RunDirectory
+from recollect.runtime.console import Console
+from recollect.samplers.fleet import fleet as fleet_module
+from recollect.samplers.fleet import from_config
+from recollect.samplers.fleet.fleet import Fleet
+from recollect.samplers.fleet.inside.keeper import members
+from recollect.samplers.fleet.server_process import LocalServer
+from recollect.samplers.fleet.vllm_command import ServerPlan
+from recollect.training.train_run import TrainRun
+from recollect.types import BadInput
+from tests.samplers.fleet.standin_vllm import StandIn, serving
+
+ROLLOUT = "actor_rollout_ref.rollout"
+SHORT = [
+    *("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.val_before_train=False", "trainer.threads=1"),
+    *("data.train_batch_size=2", f"{ROLLOUT}.n=4", "data.needle.chunks=2", "data.needle.start_chunks=2"),
+    *("evaluation.lengths=[1]", "evaluation.tasks=[2]", "data.val_max_samples=2", "trainer.device=cpu"),
+    *(f"{ROLLOUT}.dtype=float32", "actor_rollout_ref.actor.dtype=float32", "agent.max_context_length=1024"),
+    "algorithm.adv_estimator=rloo",
+]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "PAUSE_S", 0.05)
+
+
+def work(folder: Path, model: Path, *settings: str, on_step: Any = None) -> TrainRun:
+    path = f"actor_rollout_ref.model.path={model}"
+    cfg = compose(None, [*SHORT, path, f"trainer.default_local_dir={folder}", *settings])
+    return TrainRun(cfg, Console(quiet=True), on_step)
+
+
+def weights(folder: Path) -> str:
+    newest = max((folder / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:]))
+    return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def whole(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """The weights and the report of a run in one process."""
+    folder = tmp_path_factory.mktemp("whole") / "engine"
+    report = work(folder, small_model).fit()
+    return weights(folder), report
+
+
+Whole = tuple[str, dict[str, Any]]
+
+
+def served(urls: list[str]) -> list[str]:
+    return [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_addresses=[{','.join(urls)}]", f"{ROLLOUT}.server_wait_s=1"]
+
+
+def test_the_weights_of_a_run_in_one_process(whole: Whole, small_model: Path, tmp_path: Path) -> None:
+    """Servers that fail, say a wrong version or lose their weights change nothing."""
+    first, second = StandIn(small_model), StandIn(small_model)
+
+    def trouble(row: dict[str, Any]) -> None:
+        if row["step"] == 1:
+            first.fails_after = first.answered + 2
+        else:
+            first.fails_after, second.label_said = None, "0-of-another-run"
+
+    with serving(first, second) as urls:
+        run = work(tmp_path / "served", small_model, *served(urls), on_step=trouble)
+        found = run.fit()
+    assert weights(tmp_path / "served") == whole[0]
+    assert found["fidelity"] == whole[1]["fidelity"] == 1.0
+    assert found["held_out"] == whole[1]["held_out"]
+    fleet = run.policy.sampler
+    assert isinstance(fleet, Fleet)
+    assert fleet.statistics().taken_out >= 2
+    rows = [r for r in RunDirectory(tmp_path / "served").metrics() if "reward/mean" in r]
+    assert all(r["rollout/failures"] == 0 for r in rows)
+    assert all(r["actor/logprob_drift"] < 1e-4 for r in rows if "actor/logprob_drift" in r)
+    for row in rows:
+        parts = [row[f"time/rollout/{name}"] for name in ("prefill", "decode", "waiting", "agents")]
+        assert sum(parts) == pytest.approx(row["time/rollout"], rel=0.2, abs=0.05)
+    assert [p.name for p in (tmp_path / "served" / "servers").rglob("*")] == []  # weights are gone
+
+
+def test_a_run_whose_servers_are_gone_stops_saved_and_goes_on(whole: Whole, small_model: Path, tmp_path: Path) -> None:
+    server = StandIn(small_model)
+    stop = lambda row: setattr(server, "hangs", True)
+    gone = pytest.raises(EndpointGone, match=r"no vLLM server was back .* saved at step 1, the same command goes on")
+    with serving(server) as urls, gone:
+        work(tmp_path / "run", small_model, *served(urls), f"{ROLLOUT}.server_timeout_s=3", on_step=stop).fit()
+    with serving(StandIn(small_model), StandIn(small_model)) as urls:  # others, elsewhere
+        work(tmp_path / "run", small_model, *served(urls)).fit()
+    assert weights(tmp_path / "run") == whole[0]
+
+
+def test_full_storage_stops_the_run_with_one_line(
+    whole: Whole, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = tmp_path / "shared"
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if str(storage) in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(28, os.strerror(28))
+        sync(descriptor)
+
+    with serving(StandIn(small_model)) as urls:
+        given = [*served(urls), f"{ROLLOUT}.server_storage={storage}"]
+        fill = lambda row: monkeypatch.setattr(os, "fsync", full) if row["step"] == 1 else None
+        with pytest.raises(Unwritten, match=r"shared.* could not be written: No space left on device; make room"):
+            work(tmp_path / "run", small_model, *given, on_step=fill).fit()
+        monkeypatch.undo()
+        work(tmp_path / "run", small_model, *given).fit()
+    assert weights(tmp_path / "run") == whole[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_servers_of_the_run_are_killed_and_stopped(
+    whole: Whole, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes: one is killed, then one is stopped past its deadline; both are replaced, and none is left."""
+
+    def command(plan: ServerPlan, port: int) -> list[str]:
+        options = ["--model", plan.folder, "--port", str(port), "--max-model-len", str(plan.window)]
+        return [sys.executable, "-m", "tests.samplers.fleet.standin_vllm", *options, "--dtype", plan.dtype]
+
+    monkeypatch.setattr(from_config, "command", command)
+    monkeypatch.setattr(from_config, "check_vllm", lambda rollout: None)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "."]))
+    seen: list[int] = []
+
+    def trouble(row: dict[str, Any]) -> None:
+        processes = [member.process for member in run.policy.sampler.members]  # type: ignore[attr-defined]
+        seen.extend(p.group for p in processes if isinstance(p, LocalServer))
+        if row["step"] == 1:
+            os.killpg(processes[0].group, signal.SIGKILL)
+        elif row["step"] == 2:
+            os.killpg(processes[1].group, signal.SIGSTOP)
+
+    given = [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.num_servers=2", f"{ROLLOUT}.server_python={sys.executable}"]
+    limits = [f"{ROLLOUT}.server_timeout_s=5", f"{ROLLOUT}.server_wait_s=120"]
+    monkeypatch.setattr("recollect.samplers.fleet.vllm_client.CONTROL_S", 5.0)
+    run = work(tmp_path / "run", small_model, *given, *limits, on_step=trouble)
+    try:
+        assert run.fit()["fidelity"] == 1.0
+    finally:
+        assert [members(group) for group in dict.fromkeys(seen)] == [[] for _ in dict.fromkeys(seen)]
+    assert weights(tmp_path / "run") == whole[0]
+    assert run.policy.sampler.statistics().taken_out >= 2  # type: ignore[attr-defined]
+
+
+def test_a_python_without_vllm_is_refused(small_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"server_python=.* has no vLLM; run: .* -m pip install vllm"):
+        work(tmp_path / "a", small_model, f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_python={sys.executable}")
+    with pytest.raises(BadInput, match=r"server_python=/none/python cannot be run"):
+        work(tmp_path / "b", small_model, f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_python=/none/python")
+    assert not (tmp_path / "a").exists()

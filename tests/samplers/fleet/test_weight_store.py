@@ -1,0 +1,77 @@
+"""Weights on shared storage: whole, verified, and not for long."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect.files.output import Unwritten
+from recollect.samplers.fleet import weight_store
+from recollect.samplers.fleet.weight_store import WeightStore
+
+
+def weights(seed: int) -> list[tuple[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [(f"layer.{i}.weight", torch.randn(30, 20, generator=generator)) for i in range(5)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir())
+
+
+def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_store, "FILE_BYTES", 5000)
+    store = WeightStore(tmp_path / "w", torch.float32)
+    store.open()
+    stored = store.write(3, iter(weights(0)))
+    assert len(stored.files) == 2
+    found = dict(stored.tensors())
+    assert all(torch.equal(found[name], weight) for name, weight in weights(0))
+    assert json.loads(stored.manifest())["folder"] == str(tmp_path / "w" / stored.label)
+    assert stored.size == sum((stored.folder / name).stat().st_size for name in stored.files)
+    half = WeightStore(tmp_path / "h", torch.bfloat16).write(0, weights(0))
+    assert {t.dtype for _, t in half.tensors()} == {torch.bfloat16}
+
+
+def test_versions_of_one_step_have_names_of_their_own_and_old_ones_go(tmp_path: Path) -> None:
+    store = WeightStore(tmp_path / "w", torch.float32)
+    store.open()
+    first, other = store.write(0, weights(0)), store.write(0, weights(1))
+    assert first.label != other.label
+    assert store.write(0, weights(1)).label == other.label  # the same weights again
+    assert names(store.folder) == sorted([first.label, other.label])
+    last = store.write(1, weights(2))
+    store.drop_old()
+    assert names(store.folder) == sorted([other.label, last.label])
+    (store.folder / "mine").mkdir()
+    store.clear()
+    assert names(store.folder) == ["mine"]  # what others keep there stays
+
+
+def test_a_disk_that_is_full_leaves_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = WeightStore(tmp_path / "w", torch.float32)
+    store.open()
+    kept = store.write(0, weights(0))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unwritten, match=r"could not be written: No space left on device; make room"):
+        store.write(1, weights(1))
+    assert names(store.folder) == [kept.label]
+
+
+def test_opening_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    store = WeightStore(tmp_path / "w", torch.float32)
+    store.open()
+    store.write(0, weights(0))
+    (store.folder / ".writing").mkdir()
+    again = WeightStore(tmp_path / "w", torch.float32)
+    again.open()
+    assert names(again.folder) == []
+    assert again.probe.read_text() == again.token != store.token
