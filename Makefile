@@ -124,7 +124,7 @@ $(VLLM)/.installed:
 	touch $(VLLM)/.installed
 
 test-vllm: $(STAMP) $(VLLM)/.installed ## train against a real vLLM server (makes an environment for it)
-	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py
+	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py tests/samplers/fleet/test_vllm_servers.py
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) $(VLLM) $(WHEEL) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -50,6 +50,10 @@ def test_versions_of_one_step_have_names_of_their_own_and_old_ones_go(tmp_path: 
     (store.folder / "mine").mkdir()
     store.clear()
     assert names(store.folder) == ["mine"]  # what others keep there stays
+    again = WeightStore(tmp_path / "x" / "y" / "w", torch.float32)
+    again.open()
+    again.clear()
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_disk_that_is_full_leaves_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,21 @@ class Fleet:
         self.stats.sync_seconds += time.monotonic() - start if not first else 0.0
         self.stats.sync_bytes = stored.size
 
+    def look(self) -> None:
+        """Check servers that run already, without weights; BadInput where one does not fit."""
+        self.store.open()
+        self._thread = LoopThread("fleet")
+
+        async def check(member: Member) -> None:
+            await self._up(member)
+            await self._check(member)
+
+        async def work() -> None:
+            await self._launch()
+            self._refuse(await asyncio.gather(*(check(m) for m in self.members), return_exceptions=True))
+
+        self._wait(work())
+
     def free(self) -> None:
         """Servers keep their memory: it is theirs by `gpu_memory_utilization`."""
 
@@ -324,7 +339,10 @@ class Fleet:
             took = time.monotonic() - started
             self.say(f"{member.name} is ready at {member.url} after {took:.0f} s ({done} of {len(self.members)})")
 
-        results = await asyncio.gather(*(enter(m) for m in self.members), return_exceptions=True)
+        self._refuse(await asyncio.gather(*(enter(m) for m in self.members), return_exceptions=True))
+
+    def _refuse(self, results: Sequence[BaseException | None]) -> None:
+        """Say what is wrong with the first server that did not come up."""
         for member, error in zip(self.members, results, strict=True):
             if isinstance(error, ServerFailed | Refused):
                 raise BadInput(f"{member.name} at {member.url}: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from recollect.models.weights_digest import weights_digest
 from recollect.runs.directory import RunDirectory
 from recollect.samplers.fleet.fleet import Fleet, FleetFacts, FleetLimits, outside, started
 from recollect.samplers.fleet.server_process import LocalServer
-from recollect.samplers.fleet.vllm_command import ServerPlan, command, environment, logprobs_mode
+from recollect.samplers.fleet.vllm_command import ServerPlan, command, environment, logprobs_mode, python_of
 from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
 from recollect.types import BadInput, Sampling
 
@@ -60,7 +61,8 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
     window = min(context_window(config), cfg.agent.max_context_length or context_window(config))
     reported = logprobs_mode(Sampling(rollout.temperature, rollout.top_p, rollout.top_k))
     run = RunDirectory.of(cfg).path.absolute()
-    storage = Path(rollout.server_storage).expanduser() / run.name if rollout.server_storage else run / SERVERS
+    own = f"{run.name}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}"  # runs of one name may share the storage
+    storage = Path(rollout.server_storage).expanduser() / own if rollout.server_storage else run / SERVERS
     if rollout.server_addresses:
         return FleetPlan((), tuple(rollout.server_addresses), storage, run / SERVERS, dtype, window, reported)
     count = server_count(cfg)
@@ -118,7 +120,7 @@ def check_vllm(rollout: Rollout) -> None:
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     key = f"actor_rollout_ref.rollout.server_python={python}"
     try:
-        done = subprocess.run([python, "-c", code], capture_output=True, timeout=LOOK_S, check=False)
+        done = subprocess.run([python_of(rollout), "-c", code], capture_output=True, timeout=LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadInput(f"{key} cannot be run: {getattr(error, 'strerror', None) or 'no answer'}") from None
     if done.returncode:

@@ -22,6 +22,7 @@ from recollect.types import Sampling
 LOOK_S = 10.0  # deadline of a look at a server
 CONTROL_S = 60.0  # deadline of a call that moves no weights
 BYTES_PER_S = 50e6  # slower storage than this is taken for a server that hangs
+PAUSE = "/pause?mode=abort"  # nobody waits for what may still be under way
 PROTOCOL = 1  # of inside/recollect_vllm.py
 START_HINT = "start it as docs/cluster.md says"
 
@@ -65,7 +66,7 @@ class VllmClient:
         for found in await self.ask_workers("recollect_verify", {"manifest": stored.manifest()}, moving):
             if problem := found.get("problem", "it did not verify the weights"):
                 raise ServerFailed(f"the weights of version {stored.version} are not whole there: {problem}")
-        await self._control("/pause?mode=abort")
+        await self._control(PAUSE)
         await self._control("/start_weight_update")
         about = {"folder": str(stored.folder), "files": list(stored.files)}
         await self._control("/update_weights", {"update_info": about}, moving)

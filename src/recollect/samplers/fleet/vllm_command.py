@@ -66,10 +66,22 @@ def server_options(plan: ServerPlan) -> list[str]:
     return options
 
 
+def python_of(rollout: Rollout) -> str:
+    """The Python that has vLLM."""
+    return str(Path(rollout.server_python).expanduser()) if rollout.server_python else sys.executable
+
+
 def command(plan: ServerPlan, port: int) -> list[str]:
     """The whole command line. The server listens on this machine alone: its routes for training have no key."""
-    python = plan.rollout.server_python or sys.executable
-    start = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", plan.folder, "--load-format", "dummy"]
+    start = [
+        python_of(plan.rollout),
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        plan.folder,
+        "--load-format",
+        "dummy",
+    ]
     return [*start, "--host", "127.0.0.1", "--port", str(port), *server_options(plan)]
 
 

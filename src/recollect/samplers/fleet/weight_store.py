@@ -64,11 +64,13 @@ class WeightStore:
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         self.folder, self.dtype = folder.expanduser().absolute(), dtype
         self.kept: list[StoredWeights] = []  # the oldest first
+        self.made: list[Path] = []  # folders that were not there before
         self.token = secrets.token_hex(8)
 
     def open(self) -> None:
         """Make the folder anew; what an earlier process left in it goes."""
         self.clear()
+        self.made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.probe.write_text(self.token)
@@ -111,8 +113,9 @@ class WeightStore:
         shutil.rmtree(self.folder / ".writing", ignore_errors=True)
         with suppress(OSError):
             self.probe.unlink()
-        with suppress(OSError):
-            self.folder.rmdir()  # if nothing else is in it
+        for place in self.made:  # where nothing else is in them
+            with suppress(OSError):
+                place.rmdir()
         self.kept = []
 
     def _files(self, weights: NamedWeights) -> Iterator[tuple[str, bytes]]:

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from recollect.chat.text_calls import SEARCH_TOOLS
 from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
+from recollect.config.servers import served
 from recollect.config.startup_messages import startup_messages
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
@@ -45,6 +47,7 @@ from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
+from recollect.workflows.dry_run.servers import server_needs
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
 
@@ -73,6 +76,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     made = tokens(cfg, tasks, renderer)
     needs = memory(cfg, made)
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
+    found["servers"] = asdict(server_needs(cfg)) if served(cfg.actor_rollout_ref.rollout) else None
     found["seconds"] = _times(cfg, steps, made)
     _show(cfg, found, needs, console)
     return found
@@ -172,6 +176,8 @@ def _summary(
 
 def _times(cfg: Config, steps: int, made: TokenEstimate) -> dict[str, float] | None:
     """Seconds of a step and of all of them, evaluation left out; None where they cannot be told."""
+    if served(cfg.actor_rollout_ref.rollout):  # how fast servers sample is not known before they run
+        return None
     took = step_time(cfg, made)
     if took is None:
         return None
@@ -211,6 +217,12 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     table = [(n.part, n.bound_to, *map(size, (n.weights, n.gradients, n.moments, n.cache))) for n in needs]
     total = found["memory_total"]
     console.table(f"Memory, without activations: {size(total)}", header, table)
+    if (servers := found["servers"]) is not None:
+        cache = size(servers["cache"]) if servers["cache"] else "the rest of its share"
+        each = size(servers["program"]), size(servers["weights"]), cache
+        listed = [(f"server {i}", at, *each) for i, at in enumerate(servers["where"])]
+        console.table("vLLM servers", ("", "at", "program", "weights", "cache"), listed)
+        console.say(f"weights: {size(servers['sync'])} at each step, through {servers['storage']}")
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
     for line in [*([plain] if plain else []), *startup_messages(cfg), *_warnings(cfg, total)]:
         console.say(line)
@@ -234,7 +246,8 @@ def _plays(cfg: Config, role: str) -> tuple[str, str]:
     own = "sampled by the engine of this process"
     bound = bindings(cfg).get(role)
     if bound is None or bound.kind == "trainable":
-        return cfg.actor_rollout_ref.model.path, f"TRAINABLE: {own}, trained with {cfg.algorithm.adv_estimator}"
+        by = "sampled by vLLM servers" if served(cfg.actor_rollout_ref.rollout) else own
+        return cfg.actor_rollout_ref.model.path, f"TRAINABLE: {by}, trained with {cfg.algorithm.adv_estimator}"
     how = {"frozen": own, "endpoint": "an outside server"}
     return bound.where, f"FIXED: {how.get(bound.kind, 'a server that recollect starts')}, not trained"
 

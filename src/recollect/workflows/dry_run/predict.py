@@ -11,6 +11,7 @@ import torch
 from recollect.agents.window import trajectory_tokens
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.config.servers import served
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
@@ -102,7 +103,8 @@ def memory(cfg: Config, made: TokenEstimate) -> list[Need]:
     held = rows * made.longest + min(policy.rollout.prefix_cache_tokens, made.per_step(cfg)["prompt"])
     what = f"{'a copy' if copied else 'the weights'} of the actor, {str(dtype).removeprefix('torch.')} on {device}"
     what += ", which the actor computes with too" if half and not rank else ""
-    needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
+    if not served(policy.rollout):  # servers have memory of their own
+        needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
     if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
         frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
         needs.append(Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half else FLOAT)))

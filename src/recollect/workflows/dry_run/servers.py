@@ -1,0 +1,88 @@
+"""What a run with vLLM servers will start, what each of them needs, and whether those that run already fit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from recollect.config import Config
+from recollect.files.output import refuse_unwritable
+from recollect.samplers.fleet.from_config import FleetPlan, check_vllm, fleet_plan, make_fleet
+from recollect.types import BadInput
+from recollect.workflows.dry_run.predict import shape
+
+PROGRAM = 2 << 30  # measured with vLLM 0.32 on a CPU
+
+
+@dataclass(frozen=True)
+class ServerNeeds:
+    """Figures of the servers of a run, in bytes."""
+
+    where: tuple[str, ...]  # of each server
+    program: int  # what a server needs beside weights and cache, on a CPU
+    weights: int  # of one server
+    cache: int  # of one server; 0: the rest of its share of a GPU
+    sync: int  # written at each step
+    storage: str
+
+    @property
+    def each(self) -> int:
+        """What a server needs."""
+        return self.program + self.weights + self.cache
+
+
+def server_needs(cfg: Config) -> ServerNeeds:
+    """What the servers need; those that run already are asked whether they fit. Raises BadInput."""
+    path = cfg.actor_rollout_ref.model.path
+    check_vllm(cfg.actor_rollout_ref.rollout)
+    plan = fleet_plan(cfg, path)
+    refuse_unwritable(plan.storage, f"the storage for weights {plan.storage}")
+    if plan.addresses:
+        _ask(cfg, path)
+    size = shape(path).parameters * plan.dtype.itemsize
+    cache = next((server.cache_bytes for server in plan.servers), None) or 0
+    program = PROGRAM if cache else 0
+    needs = ServerNeeds(_places(plan), program, size, cache, size, str(plan.storage))
+    _refuse_too_large(cfg, plan, needs)
+    return needs
+
+
+def _ask(cfg: Config, path: str) -> None:
+    """Look at servers that run already, as the run will at its start."""
+    fleet = make_fleet(cfg, path, decode=lambda ids: "")
+    try:
+        fleet.look()
+    finally:
+        fleet.close()
+
+
+def _places(plan: FleetPlan) -> tuple[str, ...]:
+    if plan.addresses:
+        return plan.addresses
+    gpus = [f"GPU {', '.join(server.devices)}" for server in plan.servers if server.devices]
+    return tuple(gpus or [f"CPU, {server.threads} threads" for server in plan.servers])
+
+
+def _refuse_too_large(cfg: Config, plan: FleetPlan, needs: ServerNeeds) -> None:
+    """Refuse servers of the run that this machine has no memory for."""
+    if not plan.servers:
+        return
+    rollout = cfg.actor_rollout_ref.rollout
+    key = "actor_rollout_ref.rollout"
+    if plan.servers[0].devices:
+        have = torch.cuda.mem_get_info()[1] * rollout.gpu_memory_utilization
+        each = needs.weights / rollout.tensor_model_parallel_size
+        if each > have:
+            raise BadInput(
+                f"a vLLM server has {each / 2**30:.1f} GiB of weights on each GPU, and {key}.gpu_memory_utilization="
+                f"{rollout.gpu_memory_utilization} gives it {have / 2**30:.1f}: raise it or tensor_model_parallel_size"
+            )
+        return
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if (whole := needs.each * plan.count) > have:
+        raise BadInput(
+            f"{plan.count} vLLM servers need {whole / 2**30:.1f} GiB, and this machine has {have / 2**30:.1f}: "
+            f"lower {key}.num_servers, {key}.max_num_seqs or agent.max_context_length"
+        )

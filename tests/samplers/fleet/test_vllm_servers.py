@@ -1,0 +1,185 @@
+"""Real vLLM servers: weights that arrive, prefixes that are forgotten, servers that are killed and stopped.
+
+`make test-vllm` makes an environment for vLLM and names its Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from recollect.config.compose import compose
+from recollect.files.output import Unwritten
+from recollect.models.load import load_tokenizer
+from recollect.models.tiny import save_tiny
+from recollect.runs.directory import RunDirectory
+from recollect.runtime.console import Console
+from recollect.samplers.fleet import vllm_client
+from recollect.samplers.fleet.fleet import Fleet
+from recollect.samplers.fleet.from_config import make_fleet
+from recollect.samplers.fleet.inside.keeper import members
+from recollect.samplers.fleet.server_process import LocalServer
+from recollect.training.train_run import TrainRun
+from recollect.types import Completion, Sampling
+from tests.samplers.fleet.test_training import weights
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
+ROLLOUT = "actor_rollout_ref.rollout"
+PROMPT = list(range(5, 120))
+KEYS = [f"step-0/task-{t}/{i}/0" for t in range(3) for i in range(4)]
+
+
+def settings(folder: Path, *more: str) -> list[str]:
+    python = os.environ["RECOLLECT_VLLM_PYTHON"]
+    return [
+        *(f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_python={python}", f"{ROLLOUT}.dtype=float32"),
+        *("actor_rollout_ref.actor.dtype=float32", "trainer.device=cpu", f"trainer.default_local_dir={folder}"),
+        *("agent.max_context_length=512", f"{ROLLOUT}.max_num_seqs=32", *more),
+    ]
+
+
+@contextmanager
+def fleet_of(model: Path, folder: Path) -> Iterator[Fleet]:
+    cfg = compose(None, settings(folder))
+    made = make_fleet(cfg, str(model), load_tokenizer(str(model)).decode, print, print)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ask(fleet: Fleet, **options: Any) -> list[Completion]:
+    sampling = Sampling(max_tokens=10, seed=3, **options)
+
+    async def all_of_them() -> list[Completion]:
+        return await asyncio.gather(*(fleet.generate(PROMPT, replace(sampling, key=key)) for key in KEYS))
+
+    return asyncio.run(all_of_them())
+
+
+def distance(model: Any, completions: list[Completion], temperature: float = 1.0) -> float:
+    """How far the servers' log-probabilities are from transformers', at most."""
+    found = 0.0
+    for done in completions:
+        ids = torch.tensor([[*PROMPT, *done.ids]])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[0, len(PROMPT) - 1 : -1].float() / temperature
+        right = logits.log_softmax(-1).gather(-1, torch.tensor(done.ids)[:, None])[:, 0]
+        found = max(found, float((right - torch.tensor(done.logprobs)).abs().max()))
+    return found
+
+
+def moved(model: Any, seed: int) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=generator) * p.std() * 0.2)
+    return model
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_servers_and_learner_agree_after_each_sync(tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny(tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    if not tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone() * 1.1)
+        model.save_pretrained(tmp_path / "model")
+    assert ("lm_head.weight" in dict(model.named_parameters())) is not tied
+    with fleet_of(tmp_path / "model", tmp_path / "run") as fleet:
+        for version in range(3):
+            fleet.take_weights(version, moved(model, version).named_parameters())
+            done = ask(fleet)
+            assert {c.version for c in done} == {version}
+            assert distance(model, done) < 1e-4
+            assert distance(model, ask(fleet, temperature=0.6), 0.6) < 1e-4
+        assert len({c.ids for c in ask(fleet)}) > 1
+        assert ask(fleet) == ask(fleet)
+        alone = asyncio.run(fleet.generate(PROMPT, Sampling(max_tokens=10, seed=3, key=KEYS[5])))
+        assert alone.ids == ask(fleet)[5].ids
+        control = vllm_client.VllmClient._control
+
+        async def without_reset(self: Any, path: str, *rest: Any) -> dict[str, Any]:
+            return {"success": True} if path.startswith("/reset") else await control(self, path, *rest)
+
+        with monkeypatch.context() as patched:  # pausing clears as well
+            patched.setattr(vllm_client.VllmClient, "_control", without_reset)
+            patched.setattr(vllm_client, "PAUSE", "/pause?mode=keep")
+            fleet.take_weights(3, moved(model, 3).named_parameters())
+            assert distance(model, ask(fleet)) > 1e-3  # old prefixes under a new version: what the reset is for
+        fleet.take_weights(4, moved(model, 4).named_parameters())
+        assert distance(model, ask(fleet)) < 1e-4
+
+
+SHORT = [
+    *("trainer.total_training_steps=4", "trainer.save_freq=1", "trainer.val_before_train=False", "trainer.threads=1"),
+    *("data.train_batch_size=4", f"{ROLLOUT}.n=4", "data.needle.chunks=2", "data.needle.start_chunks=2"),
+    *("evaluation.lengths=[1]", "evaluation.tasks=[8]", "data.val_max_samples=8", f"{ROLLOUT}.num_servers=2"),
+]
+
+
+def train(folder: Path, *more: str, on_step: Any = None) -> tuple[TrainRun, Any]:
+    run = TrainRun(compose(None, settings(folder, *SHORT, *more)), Console(), on_step)
+    return run, run.fit()
+
+
+def shared_memory() -> set[str]:
+    return {p.name for p in Path("/dev/shm").iterdir()}
+
+
+def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shared_memory()
+    _, quiet = train(tmp_path / "quiet")
+    groups: list[int] = []
+    monkeypatch.setattr(vllm_client, "CONTROL_S", 20.0)
+
+    def trouble(row: dict[str, Any]) -> None:
+        processes = [member.process for member in run.policy.sampler.members]  # type: ignore[attr-defined]
+        groups.extend(p.group for p in processes if isinstance(p, LocalServer))
+        if row["step"] == 1:  # the part that computes; the others are left for the keeper
+            os.kill(max(members(processes[0].group)), signal.SIGKILL)
+        elif row["step"] == 2:
+            os.killpg(processes[1].group, signal.SIGSTOP)
+
+    limits = [f"{ROLLOUT}.server_timeout_s=20", f"{ROLLOUT}.server_wait_s=240"]
+    cfg = compose(None, settings(tmp_path / "rough", *SHORT, *limits))
+    run = TrainRun(cfg, Console(), trouble)
+    report = run.fit()
+    assert run.policy.sampler.statistics().taken_out >= 2  # type: ignore[attr-defined]
+    assert report["fidelity"] == quiet["fidelity"] == 1.0
+    assert weights(tmp_path / "rough") == weights(tmp_path / "quiet")
+    rows = [r for r in RunDirectory(tmp_path / "rough").metrics() if "reward/mean" in r]
+    assert all(r["rollout/failures"] == 0 for r in rows)
+    assert all(r["actor/logprob_drift"] < 1e-4 for r in rows if "actor/logprob_drift" in r)
+    assert [members(group) for group in groups] == [[]] * len(groups)
+    assert shared_memory() <= before
+
+
+def test_full_storage_stops_a_run_that_then_goes_on(tmp_path: Path) -> None:
+    storage = tmp_path / "shared"
+    storage.mkdir()
+    size = "size=40m"
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", storage], check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    given = [f"{ROLLOUT}.server_storage={storage}", f"{ROLLOUT}.num_servers=1", "trainer.total_training_steps=2"]
+    try:
+        fill = lambda row: (storage / "others").write_bytes(bytes(20 << 20)) and None  # two versions are 25 MB
+        with pytest.raises(Unwritten, match=r"could not be written: No space left on device; make room"):
+            train(tmp_path / "run", *given, on_step=fill)
+        (storage / "others").unlink()
+        _, report = train(tmp_path / "run", *given)
+        assert report["fidelity"] == 1.0
+        assert list(storage.rglob("*.safetensors")) == []
+    finally:
+        subprocess.run(["umount", storage], check=False)
