@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.chat import Renderer
 from recollect.config import Algorithm
 from recollect.config.compose import compose
+from recollect.models.load import load_tokenizer
 from recollect.packing.batch import Batch, build_batch
+from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.learner.local_learner import LocalLearner
 from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.rl.annotate import annotate
 from recollect.training.rl.estimate import Estimate, estimate
-from recollect.training.rl.offline import OfflineStream, compared, read_offline
+from recollect.training.rl.offline import OfflineStream, Stored, compared, imitation, read_offline
 from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from tests.conftest import make_pair
@@ -126,3 +129,12 @@ def test_an_offline_step_has_the_advantages_of_the_step_that_was_stored(
     assert online[0] == offline[0]
     assert len(np.unique(online[1])) > 6  # the questions of an attempt differ
     assert np.array_equal(online[1], offline[1])
+
+
+def test_trajectories_without_a_trainable_turn_are_refused(tmp_path: Path, small_model: Path) -> None:
+    rows = list(RunDirectory(stored_run(tmp_path, {"7": [1.0]})).trajectories())
+    for row in rows:
+        row["turns"] = [{**turn, "trainable": False} for turn in row["turns"]]
+    renderer = Renderer(load_tokenizer(str(small_model)))
+    with pytest.raises(BadInput, match="line 1: no turn of these trajectories can be learned from"):
+        imitation(compose("needle", []), Stored(imitated=[("f, line 1", row) for row in rows]), renderer)

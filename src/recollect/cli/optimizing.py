@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +29,9 @@ def optimize(
     ] = None,
     num_train: Annotated[int, typer.Option(help="Training questions to learn from.")] = 16,
     num_val: Annotated[int, typer.Option(help="Further training questions to choose prompts by.")] = 16,
+    phases: Annotated[
+        str | None, typer.Option(help="Prompts and weights in turn, such as prompts,weights,prompts.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the optimizer.")] = 0,
     threads: Annotated[int, typer.Option(help="Attempts side by side.")] = 8,
     quiet: Quiet = False,
@@ -38,6 +41,7 @@ def optimize(
     \b
     recollect optimize needle --optimizer gepa --calls 2000 --out optimized
     recollect eval tiny agent.prompts=optimized/prompts.json
+    recollect optimize needle --phases prompts,weights,prompts --out alternated
 
     Run the command again after an interruption and it goes on. Needs `pip install 'recollect-rl[dspy]'`.
     """
@@ -52,9 +56,33 @@ def optimize(
     recipe, settings = recipe_and_settings(given, None)
     cfg = compose(recipe, settings)
     asked = OptimizeRequest(optimizer, calls, out, num_train, num_val, seed, threads, prompt_model)
+    if phases is not None:
+        _in_phases(phases, recipe, settings, asked, model, role, quiet)
+        return
     refuse_request(asked, cfg)
     cfg.roles = {}
     path = find_checkpoint(model or cfg.actor_rollout_ref.model.path)[0]
     result = optimized(NamedModels(path, None, dict(role_settings(role or [])), cfg), asked, Console(quiet))
+    if quiet:
+        print(json.dumps(result))
+
+
+def _in_phases(
+    names: str, recipe: str | None, settings: list[str], asked: Any, model: str | None, role: Any, quiet: bool
+) -> None:
+    """Prompts and weights in turn."""
+    from recollect.config.compose import compose
+    from recollect.models.checkpoints import find_checkpoint
+    from recollect.runtime.console import Console
+    from recollect.types import BadInput
+    from recollect.workflows.optimize.phases import Phases, phase_names
+
+    if role:
+        raise BadInput("--phases trains the model that plays every role; leave --role out")
+    start = compose(recipe, settings)
+    weights = find_checkpoint(model or start.actor_rollout_ref.model.path)[0]
+    work = Phases(lambda more: compose(recipe, [*settings, *more]), asked, weights, Console(quiet))
+    work.prompts = start.agent.prompts
+    result = work.run(phase_names(names))
     if quiet:
         print(json.dumps(result))

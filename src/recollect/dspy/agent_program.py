@@ -31,6 +31,7 @@ class AgentRunner:
         self.collector = ProgramCollector(cfg, roles)
         self.tasks = {task.id: task for task in tasks}
         self.on_done: Attempted = lambda program, task, reward: None
+        self.on_group: Callable[[Group], None] = lambda group: None
 
     def __deepcopy__(self, memo: object) -> AgentRunner:
         return self
@@ -39,6 +40,7 @@ class AgentRunner:
         """One attempt, in the loop in which the engine runs."""
         predictors = dict(program.named_predictors())
         (group,) = self.thread.wait(self._attempt(task, predictors))
+        self.on_group(group)
         return group
 
     async def _attempt(self, task: Task, predictors: Mapping[str, Any]) -> list[Group]:

@@ -14,6 +14,7 @@ import dspy
 from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.dspy.agent_program import AgentProgram, AgentRunner
+from recollect.dspy.attempt_store import AttemptStore
 from recollect.dspy.call_budget import CallBudget
 from recollect.dspy.lenient_adapter import LenientAdapter
 from recollect.dspy.policy_lm import PolicyLM
@@ -90,6 +91,8 @@ class PromptSearch:
         runner = AgentRunner(self.cfg, self.roles, [*train, *val], self.thread)
         seen = Seen()
         runner.on_done = seen.add
+        attempts = AttemptStore(self.folder)
+        runner.on_group = attempts.add
         program = AgentProgram(runner)
         acting = self.roles.get("*") or next(iter(self.roles.values()))
         program.set_lm(PolicyLM(acting, self.thread, str(self.players.get("*", "policy")), temperature=0.0))
@@ -101,7 +104,10 @@ class PromptSearch:
             dspy.context(adapter=LenientAdapter([n for n, _ in program.named_predictors()])),
         ):
             warnings.simplefilter("ignore")
-            made = self._compiled(asked, program, (train, val), prompt_lm)
+            try:
+                made = self._compiled(asked, program, (train, val), prompt_lm)
+            finally:
+                attempts.write()
         best = made.entries() if made is not None else seen.best(val)
         means = {"before": seen.mean(begun, val), "after": seen.mean(best, val)}
         counts = {"requests": self.budget.used, "cached": self.budget.cached, "spent": self.budget.refused > 0}

@@ -83,6 +83,8 @@ def imitation(cfg: Config, stored: Stored, renderer: Renderer) -> StoredBatches:
     samples: list[Sample] = []
     for i, (place, row) in enumerate(stored.imitated):
         samples += row_samples(row, place, i, renderer)
+    if stored.imitated and not samples:
+        raise BadInput(f"{stored.imitated[0][0]}: no turn of these trajectories can be learned from: none is trainable")
     return StoredBatches(samples, cfg.sft.batch_size, cfg.trainer.seed)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from recollect.config.prompt_file import prompts_hash
 from recollect.config.rules import checked
 from recollect.eval.items import fingerprint
-from recollect.eval.paired import between, item_scores
+from recollect.eval.paired import PairedDifference, between, between_categories, item_scores, question_values
 from recollect.files.locks import lock_folder
 from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.files.reading import read_json
@@ -75,7 +75,6 @@ def _optimized(
     cfg = deepcopy(who.cfg)
     cfg.agent.prompts = str(prompts)
     after = run_evaluation(replace(who, run=None, cfg=checked(cfg)), console, asked.out / "after", loaded=policies)
-    scores = [item_scores(items_of(str(asked.out / name), None), "reward") for name in ("before", "after")]
     result = {
         "optimizer": asked.optimizer,
         "requests": found["requests"],
@@ -85,12 +84,19 @@ def _optimized(
         "seconds": round(seconds, 1),
         "validation": found["validation"],
         "held_out": {"before": before["accuracy"], "after": after["accuracy"]},
-        "paired": [row.row() for row in between(*scores)],
+        "paired": [row.row() for row in evaluation_difference(*(str(asked.out / n) for n in ("before", "after")))],
         "prompts_hash": prompts_hash(cfg),
     }
     write_atomic(asked.out / "report.json", json.dumps(result, indent=2) + "\n")
     _say(result, prompts, console)
     return result
+
+
+def evaluation_difference(first: str, second: str) -> list[PairedDifference]:
+    """Two evaluations of the same tasks: by questions that have a category, else by tasks."""
+    a, b = items_of(first, None), items_of(second, None)
+    by_question = between_categories(question_values(a, "locomo_f1"), question_values(b, "locomo_f1"))
+    return by_question or between(item_scores(a, "reward"), item_scores(b, "reward"))
 
 
 def _say(result: dict[str, Any], prompts: Path, console: Console) -> None:
