@@ -134,7 +134,7 @@ def test_an_offline_step_has_the_advantages_of_the_step_that_was_stored(
 def test_trajectories_without_a_trainable_turn_are_refused(tmp_path: Path, small_model: Path) -> None:
     rows = list(RunDirectory(stored_run(tmp_path, {"7": [1.0]})).trajectories())
     for row in rows:
-        row["turns"] = [{**turn, "trainable": False} for turn in row["turns"]]
+        row["turns"] = [{**turn, "trainable": False, "is_trainable": False} for turn in row["turns"]]
     renderer = Renderer(load_tokenizer(str(small_model)))
     with pytest.raises(BadInput, match="line 1: no turn of these trajectories can be learned from"):
         imitation(compose("needle", []), Stored(imitated=[("f, line 1", row) for row in rows]), renderer)
