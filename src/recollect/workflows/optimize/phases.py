@@ -35,7 +35,7 @@ from recollect.workflows.optimize.optimize_run import RESULT, evaluation_differe
 PROMPTS, WEIGHTS = "prompts", "weights"
 DONE, STEPS = "phases.json", "step-*.zst"
 HEADER = ("phase", "held-out reward", "difference to the phase before (95 %)", "what it took", "seconds")
-Composed = Callable[[Sequence[str]], Config]  # the configuration with further settings
+WithSettings = Callable[[Sequence[str]], Config]  # the configuration with further settings
 
 
 def phase_names(text: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class PhaseRow:
 class Phases:
     """Phases over one folder."""
 
-    compose: Composed
+    compose: WithSettings
     asked: OptimizeRequest
     weights: str
     console: Console
