@@ -35,12 +35,16 @@ class KVCache:
         """Room for so many rows of so many tokens; the first ``used`` rows keep what is in their slots."""
         if slots <= self.slots and capacity <= self.capacity:
             return
-        old_capacity, old_keys, old_values = self.capacity, self.keys, self.values
-        if slots > self.slots:
-            self.slots = self._round_slots(slots)
-        if capacity > self.capacity:
-            self.capacity = self._round_capacity(capacity)
-        self._allocate()
+        old_slots, old_capacity, old_keys, old_values = self.slots, self.capacity, self.keys, self.values
+        try:
+            if slots > self.slots:
+                self.slots = self._round_slots(slots)
+            if capacity > self.capacity:
+                self.capacity = self._round_capacity(capacity)
+            self._allocate()
+        except Exception:  # out of memory: the cache is what it was, or the next step would write past its end
+            self.slots, self.capacity = old_slots, old_capacity
+            raise
         for new, old in zip(self.keys, old_keys, strict=False):
             new[:used, :, :, :old_capacity] = old[:used]
         for new, old in zip(self.values, old_values, strict=False):
@@ -48,9 +52,9 @@ class KVCache:
 
     def _allocate(self) -> None:
         shape = (self.layers, 2, self.slots, self.heads, self.capacity * self.dim)
-        self._memory = torch.zeros(shape, dtype=self.dtype, device=self.device)
-        self.keys, self.values = [], []
-        for keys, values in self._memory:
+        memory = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        self._memory, self.keys, self.values = memory, [], []
+        for keys, values in memory:
             tokens = values.view(self.slots, self.heads, self.capacity, self.dim)
             self.values.append(tokens)
             if self.token_major:

@@ -75,14 +75,13 @@ class DeviceRows:
     def _allocate(self, stops: int) -> None:
         """Memory for so many stop ids of each row, and the table with them."""
         size, device = self.size, self.cache.device
-        self.stops = torch.full((size, stops), -1, dtype=torch.int64, device=device)
-        self.kept_stops = torch.full((size + 1, stops), -1, dtype=torch.int64, device=device)
         each = [1, *[size] * 6, len(NUMBERS) * size, 2 * size, stops * size, 6 * self.pieces]
-        self._bounds = [0, *np.cumsum(each).tolist()]
-        self._host = PinnedRing(self._bounds[-1])
-        table = torch.zeros(self._bounds[-1], dtype=torch.int64, device=device)
-        self.table = table
-        parts = [table[a:b] for a, b in zip(self._bounds, self._bounds[1:], strict=False)]
+        bounds = [0, *np.cumsum(each).tolist()]
+        host, table = PinnedRing(bounds[-1]), torch.zeros(bounds[-1], dtype=torch.int64, device=device)
+        kept = torch.full((2 * size + 1, stops), -1, dtype=torch.int64, device=device)
+        self._bounds, self._host, self.table = bounds, host, table  # all of it or, without memory, nothing
+        self.stops, self.kept_stops = kept[:size], kept[size:]
+        parts = [table[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
         self.told, self.order, self.fresh, self.bases, self.rooms, self.readers, self.parts = parts[:7]
         self.given = parts[7].view(-1, size), parts[8].view(torch.float64).view(2, size), parts[9].view(size, stops)
         self.piece_table = parts[10].view(-1, 6)
