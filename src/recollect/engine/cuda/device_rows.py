@@ -7,6 +7,7 @@ the device in one copy.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +82,7 @@ class DeviceRows:
         kept = torch.full((2 * size + 1, stops), -1, dtype=torch.int64, device=device)
         self._bounds, self._host, self.table = bounds, host, table  # all of it or, without memory, nothing
         self.stops, self.kept_stops = kept[:size], kept[size:]
-        parts = [table[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [table[a:b] for a, b in pairwise(bounds)]
         self.told, self.order, self.fresh, self.bases, self.rooms, self.readers, self.parts = parts[:7]
         self.given = parts[7].view(-1, size), parts[8].view(torch.float64).view(2, size), parts[9].view(size, stops)
         self.piece_table = parts[10].view(-1, 6)
