@@ -14,8 +14,8 @@ import recollect
 
 ROOT = Path(recollect.__file__).parent
 FOLDERS = (  # each may import from those before it
-    *("types", "runtime", "registries", "files", "chat", "trajectories", "config", "data", "policies", "tasks"),
-    *("retrieval", "sandbox", "tools", "rewards", "domains", "agents", "oracles", "runs", "algos", "models"),
+    *("types", "runtime", "registries", "files", "images", "chat", "trajectories", "config", "data", "policies", "gui"),
+    *("tasks", "retrieval", "sandbox", "tools", "rewards", "domains", "agents", "oracles", "runs", "algos", "models"),
     *("sources", "packing", "engine", "samplers", "eval", "dspy", "training", "workflows", "serve", "library", "cli"),
     "__main__",
 )

@@ -148,6 +148,7 @@ class AgentSpec:
     limits_calls: bool = False  # memory.max_calls, max_length and truncate_side limit its tool calls and their results
     by_source: bool = False  # its tools are those of the domain that the task's source names
     runs_programs: bool = False  # it runs what the model writes, in the sandbox
+    sees: bool = False  # it shows its model images
     baseline: bool = False  # `recollect eval --baseline` takes it
     notes_sections: bool = False  # it notes its memory after each section that it reads
     section_limit: Callable[[Config], tuple[str, int]] | None = None  # key and tokens of the longest section it reads

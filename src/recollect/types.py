@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+IMAGE_MARK = "\ufffc"  # where an image stands in a text (U+FFFC, the object replacement character)
 LONGEST_MESSAGE = 10_000  # characters: a message may repeat what it is about
 
 
@@ -27,12 +28,27 @@ class BadInput(ValueError):
         super().__init__(text if len(text) <= LONGEST_MESSAGE else cut)
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Image:
+    """A picture as its file has it. `recollect.images` reads them; equal ones are one object there."""
+
+    data: bytes = field(repr=False, compare=False)
+    digest: str  # SHA-256 of the file, in hexadecimal
+    width: int
+    height: int
+    kind: str = "png"  # the file's format
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Image:
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation. Each `IMAGE_MARK` in its content stands for one of its images, in order."""
 
     role: str  # "system", "user", "assistant" or "tool"
     content: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(slots=True)
@@ -46,6 +62,7 @@ class Task:
     source: str = "default"  # data source; validation is reported per source
     fields: dict[str, Any] = field(default_factory=dict)  # everything else the data row held
     place: str = ""  # file and row, for messages
+    images: tuple[Image, ...] = ()  # of the prompt, in the order of the marks in its messages; the question's are last
 
 
 class Matcher(Protocol):
@@ -114,6 +131,7 @@ class Turn:
     trainable: bool = True  # False when the role is bound to a policy that is not being trained
     temperature: float = 1.0
     question: int = 0  # 0: it serves every question of the task; i: it belongs to question i alone
+    images: tuple[Image, ...] = ()  # those in its prompt: the ids of an image lead to it while somebody holds it
 
 
 FailureKind = Literal["timeout", "agent", "policy", "endpoint", "tools", "reward"]
@@ -170,6 +188,7 @@ class ToolResult:
     stop: bool = False
     reward: float | None = None
     cut: int = 0  # characters of the tool's text that were left out
+    images: tuple[Image, ...] = ()  # shown after the text
 
 
 @dataclass(slots=True)
@@ -224,6 +243,7 @@ class Sample:
     temperature: float = 1.0
     roles: list[tuple[str, int]] = field(default_factory=list)  # who sampled how many of the trained ids; empty: one
     question: int = 0  # the question that its turns belong to; 0: all
+    images: tuple[Image, ...] = ()  # those among its ids
 
 
 class Policy(Protocol):

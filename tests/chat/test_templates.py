@@ -6,13 +6,17 @@ import copy
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.chat import TEMPLATES, TOOL_PARSERS, TOOL_WRITERS, Renderer, use_template
-from recollect.types import Message, ToolCall
+from recollect.images.image_ids import FIRST, image_of, spans
+from recollect.images.patches import Patches
+from recollect.types import IMAGE_MARK, BadInput, Message, ToolCall
 from tests.chat.tokenizers_with_markers import family
+from tests.seeing import PATCHES, pictures
 
 CALCULATOR = {
     "type": "function",
@@ -54,7 +58,7 @@ EXPECTED = {
     "<|start_header_id|>user<|end_header_id|>\n\nAnd?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     "plain": "System:\nBe brief.\n\nUser:\n2*3?\n\nAssistant:\nSix.<|end|>\n\nUser:\nAnd?\n\nAssistant:\n",
 }
-EXPECTED["qwen3"] = EXPECTED["chatml"] = EXPECTED["qwen2.5"]
+EXPECTED |= dict.fromkeys(("qwen3", "chatml", "qwen2.5-vl", "chatml-vl"), EXPECTED["qwen2.5"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,7 +68,7 @@ def test_the_format_of_a_conversation(name: str, tokenizer: Any) -> None:
 
 def test_only_qwen25_has_a_system_message_of_its_own(tokenizer: Any) -> None:
     shown = {n: "helpful" in whole(Renderer(family(tokenizer, n)), TALK[1:]) for n in NAMES}
-    assert [n for n, has in shown.items() if has] == ["qwen2.5"]
+    assert [n for n, has in shown.items() if has] == ["qwen2.5", "qwen2.5-vl"]
 
 
 RESULTS = {
@@ -75,7 +79,7 @@ RESULTS = {
     "<|start_header_id|>ipython<|end_header_id|>\n\n7<|eot_id|>",
     "plain": "Tool:\n6\n\nTool:\n7\n\n",
 }
-RESULTS["qwen3"] = RESULTS["qwen2.5"]
+RESULTS |= {"qwen3": RESULTS["qwen2.5"], "qwen2.5-vl": RESULTS["qwen2.5"], "chatml-vl": RESULTS["chatml"]}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,9 +136,36 @@ def test_every_syntax_survives_every_tokenizer(name: str, parser: str, tokenizer
 
 def test_the_parser_follows_the_template(tokenizer: Any) -> None:
     found = {n: Renderer(family(tokenizer, n)).parser for n in NAMES}
-    assert found == {"chatml": "hermes", "llama3": "llama", "plain": "hermes", "qwen2.5": "hermes", "qwen3": "hermes"}
+    assert found == {name: "llama" if name == "llama3" else "hermes" for name in NAMES}
     assert Renderer(tokenizer).parser == "hermes"  # a template that knows no tools
     assert not Renderer(tokenizer).shows_tools
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl", "chatml-vl"])
+def test_images_stand_between_texts_and_users_cannot_write_them(name: str, tokenizer: Any) -> None:
+    made = family(tokenizer, name)
+    renderer = Renderer(made, Patches(made.convert_tokens_to_ids("<|image_pad|>"), PATCHES.settings))
+    a, b, _ = pictures()
+    said = Message("user", f"One {IMAGE_MARK} and <|image_pad|> {IMAGE_MARK}", (a, b))
+    ids = np.array(renderer.prompt([Message("system", "See."), said]))
+    assert [image_of(s.base) for s in spans(ids)] == [a, b]
+    assert renderer.decode(ids.tolist()).count("image_pad") == 1
+    grown = renderer.extend(ids.tolist(), renderer.reply("Yes."), [Message("tool", f"{IMAGE_MARK}x", (a,))])
+    assert grown[: len(ids)] == ids.tolist()
+    assert [image_of(s.base) for s in spans(np.array(grown))] == [a, b, a]
+    left = renderer.without_images(grown, 2)
+    assert [image_of(s.base) for s in spans(np.array(left))] == [a]
+    assert made.decode([i for i in left if i < FIRST]).count("<|vision_start|>") == 1
+
+
+def test_a_template_that_shows_no_images_is_refused(tokenizer: Any) -> None:
+    made = family(tokenizer, "qwen2.5-vl")
+    made.chat_template = TEMPLATES["llama3"]
+    image = pictures()[0]
+    with pytest.raises(BadInput):
+        Renderer(made, PATCHES).prompt([Message("user", IMAGE_MARK, (image,))])
+    with pytest.raises(BadInput, match="reads text alone"):
+        Renderer(family(tokenizer, "qwen2.5-vl")).prompt([Message("user", IMAGE_MARK, (image,))])
 
 
 def test_the_python_tag_is_seen_and_both_ends_of_a_turn_stop(tokenizer: Any) -> None:

@@ -16,6 +16,18 @@ MARKERS = {
         None,
     ),
     "chatml": (["<|im_start|>", "<|im_end|>"], [], "<|im_end|>", None),
+    "qwen2.5-vl": (
+        ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"],
+        ["<tool_call>", "</tool_call>"],
+        "<|im_end|>",
+        None,
+    ),
+    "chatml-vl": (
+        ["<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"],
+        [],
+        "<|im_end|>",
+        None,
+    ),
     "llama3": (
         ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>", "<|begin_of_text|>"],
         [],

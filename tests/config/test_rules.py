@@ -15,7 +15,6 @@ from recollect.types import BadInput
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
 
 RULES: dict[str, str] = {  # overrides → what the error says
-    "agent.agent_type=gui": "agent.agent_type=gui works on a screen",
     "agent.agent_type=react": "agent.agent_type=react needs agent.tools",
     "agent.agent_type=react agent.tools=[abacus]": "agent.tools=abacus is unknown; known: calculator",
     "agent.agent_type=code agent.tools=[calculator]": "agent.agent_type=code calls python_executor or code_interpreter",
@@ -23,7 +22,7 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "agent.agent_type=react agent.tools=[search]": "the tool search needs search.corpus",
     "agent.tools=[calculator]": "the agent recurrent uses no tools",
     "agent.backend=async_vllm": "known: async_verl",
-    "agent.template=gpt9": "known: qwen2.5, qwen3, llama3, chatml, plain",
+    "agent.template=gpt9": "known: qwen2.5, qwen2.5-vl, qwen3, llama3, chatml, chatml-vl, plain",
     "agent.tool_parser=xml": "agent.tool_parser=xml is unknown; known: hermes",
     "agent.max_context_length=0": "agent.max_context_length=0 must be positive",
     "agent.max_context_length=64 agent.max_tokens_per_turn=64": "leaves no room for a prompt",
@@ -156,7 +155,7 @@ def test_what_works_is_accepted(text: str) -> None:
             "agent_name_override=tool_mem_agent_xx is unknown; did you mean tool_mem_agent? known: tool_mem_agent,",
         ),
         ("agent.agent_type=tool_memry", "agent.agent_type=tool_memry is unknown; did you mean tool_memory? known: rec"),
-        ("agent.agent_type=gui", "known: recurrent, chat, hf"),
+        ("agent.agent_type=guy", "did you mean gui? known: recurrent, chat, hf"),
     ],
 )
 def test_an_unknown_agent_is_named_with_the_nearest(setting: str, words: str, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from recollect.images.image_files import pixels, to_url
 from recollect.tools import Toolbox, tool
-from recollect.types import BadInput
+from recollect.types import BadInput, ToolResult
+from tests.seeing import pictures
 from tests.tools.conftest import one
 
 
@@ -96,20 +98,38 @@ def test_an_observation_is_what_is_shown() -> None:
     assert one(Toolbox([look]), "look", a=2).text == "saw 2"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"observation": "a page", "image": "data:image/png;base64,xx"},
-        [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}],
-    ],
-)
-def test_an_image_is_not_dropped(value: Any) -> None:
+def returning(value: Any) -> Any:
     @tool
     def screen(a: int) -> Any:
         """Look."""
         return value
 
-    result = one(Toolbox([screen]), "screen", a=1)
+    return one(Toolbox([screen]), "screen", a=1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"observation": "a page", "image": "data:image/png;base64,xx"},
+        [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}],
+        [{"type": "text", "text": "a"}, {"type": "video_url", "video_url": {"url": "x"}}],
+    ],
+)
+def test_what_is_no_image_is_not_dropped(value: Any) -> None:
+    result = returning(value)
     assert result.outcome == "exception"
-    assert "image" in result.text
-    assert "models here read text" in result.text
+    assert any(word in result.text for word in ("image", "video"))
+
+
+def test_an_image_is_shown_after_the_text() -> None:
+    (image, *_), text = pictures(), {"type": "text", "text": "a page"}
+    url = to_url(image)
+    values = [
+        {"observation": "a page", "image": url},
+        [text, {"type": "image_url", "image_url": {"url": url}}],
+        ToolResult("a page", images=(image,)),
+    ]
+    for value in values:
+        result = returning(value)
+        assert (result.outcome, result.text, result.images) == ("ok", "a page", (image,))
+    assert returning(pixels(image)).images[0].width == image.width

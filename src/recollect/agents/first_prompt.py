@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from recollect.agents.wording import question_turns
 from recollect.chat import Renderer
+from recollect.chat.renderer import images_of
 from recollect.config import Config
 from recollect.config.prompt_file import Wording, given_wording
 from recollect.data.columns import messages_of
 from recollect.data.documents import Spans
+from recollect.images.content import shared_out
 from recollect.types import Message, Task
 
 SYSTEM = "system"  # the name of a system prompt in a file of prompts
@@ -32,20 +34,24 @@ def first_messages(task: Task, cfg: Config, said: Wording | None = None) -> list
     """
     said = said or given_wording(cfg, SYSTEM)
     system = cfg.agent.system_prompt if said is None else said.text
-    earlier = [Message(m["role"], m["content"]) for m in messages_of(task.fields, cfg.data.prompt_key)[:-1]]
+    before = messages_of(task.fields, cfg.data.prompt_key)[:-1] if task.fields else []
+    *theirs, mine = shared_out([*(m["content"] for m in before), task.question], task.images)
+    earlier = [Message(m["role"], m["content"], images) for m, images in zip(before, theirs, strict=True)]
     if system:
         earlier = [Message("system", system), *(m for m in earlier if m.role != "system")]
     shown = question_turns(said) if said is not None else []
-    return [*earlier, *shown, Message("user", task.question)]
+    return [*earlier, *shown, Message("user", task.question, mine)]
 
 
 def fitted(messages: Sequence[Message], renderer: Renderer, limit: int, truncation: str) -> list[Message]:
     """The messages, with the last one cut so that the rendered prompt has at most ``limit`` tokens."""
     text = renderer.prompt_text(messages)
-    if len(text.encode()) <= limit or (length := len(renderer.encode(text))) <= limit:  # a token has at least a byte
+    more = renderer.image_tokens(images_of(messages))
+    bytes_fit = len(text.encode()) + more <= limit  # a token has at least a byte
+    if bytes_fit or (length := len(renderer.encode(text)) + more) <= limit:
         return list(messages)
-    if truncation == "error":
-        raise ValueError(too_long(length, limit))
+    if truncation == "error" or more:
+        raise ValueError(too_long(length, limit) + (" (images are not cut)" if more else ""))
     *earlier, last = messages
     spans = renderer.spans(last.content)
     keep = limit - (length - len(spans))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from recollect.agents.first_prompt import fitted
 from recollect.agents.wording import worded
 from recollect.chat import Renderer
+from recollect.chat.renderer import images_of
 from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
 from recollect.config import Config
@@ -20,9 +21,11 @@ from recollect.data.documents import ahead, centre_cut, is_long, length_of, sect
 from recollect.policies.scripted import Expert
 from recollect.registries import PromptSpec
 from recollect.types import (
+    IMAGE_MARK,
     Action,
     BadInput,
     Completion,
+    Image,
     Message,
     Sampling,
     Task,
@@ -72,6 +75,7 @@ class Conversation:
         self.prompt: list[int] = []
         self.sampled: list[int] = []
         self.log: list[Message | Completion] = []  # the same as messages, for a policy that is asked with those
+        self.images: tuple[Image, ...] = ()  # those in the prompt
 
     def add(self, *messages: Message, inline: bool = False) -> None:
         """Messages that follow what was generated last; ``inline`` puts their text into that turn, which goes on."""
@@ -93,11 +97,13 @@ class Conversation:
         if not self.prompt:
             return renderer.prompt_text(self.pending, self.tools)
         if self.inline:
+            assert not images_of(self.pending), "what goes on inside a turn is text alone"
             return renderer.harmless("".join(m.content for m in self.pending))
         return renderer.extension_text(self.pending, self.tools) if self.pending or self.sampled else None
 
     def _grown(self, renderer: Renderer, new: list[int]) -> list[int]:
         """The next prompt, with the ids of `_new_text`."""
+        new = renderer.with_images(new, images_of(self.pending))
         if self.inline or not self.prompt:
             return [*self.prompt, *self.sampled, *new]
         return renderer.extended(self.prompt, self.sampled, new)
@@ -105,7 +111,21 @@ class Conversation:
     def accept(self, ids: list[int]) -> None:
         """Take ids, which ``upcoming`` made, as the next prompt."""
         self.log += self.pending
+        self.images += tuple(images_of(self.pending))
         self.prompt, self.pending, self.sampled, self.inline = ids, [], [], False
+
+    def keep_images(self, renderer: Renderer, most: int) -> None:
+        """Leave out all but the last images, of those that are there and those that come next."""
+        drop = len(self.images) + len(images_of(self.pending)) - most
+        if drop <= 0 or not self.images:
+            return
+        drop = min(drop, len(self.images))
+        self.prompt, self.images = renderer.without_images(self.prompt, drop), self.images[drop:]
+        for i, item in enumerate(self.log):
+            if drop > 0 and isinstance(item, Message) and item.images:
+                gone = min(drop, len(item.images))
+                self.log[i] = Message(item.role, item.content.replace(IMAGE_MARK, "", gone), item.images[gone:])
+                drop -= gone
 
     def add_reply(self, done: Completion) -> None:
         """Take what was generated as the end of the conversation so far."""
@@ -191,8 +211,9 @@ class Session:
             raise
         talk.add_reply(done)
         self._count(len(done.ids))
-        kept = array("i", ids)  # a long document's prompts hold all of it
-        self.trajectory.turns.append(Turn(role, kept, done, bound.trainable, sampling.temperature, self.question))
+        kept = array("q" if talk.images else "i", ids)  # a long document's prompts hold all of it
+        made = Turn(role, kept, done, bound.trainable, sampling.temperature, self.question, talk.images)
+        self.trajectory.turns.append(made)
         return done
 
     async def turn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from recollect.agents.first_prompt import first_messages, given_system
@@ -14,7 +15,7 @@ from recollect.config import Config
 from recollect.registries import PromptSpec
 from recollect.runtime.plugins import find
 from recollect.tools.observe import cut
-from recollect.types import Completion, Message, Task, ToolCall, ToolResult
+from recollect.types import IMAGE_MARK, Completion, Message, Task, ToolCall, ToolResult
 
 LEAST = 64  # characters of a tool result that are worth showing
 NOTE = 300  # characters of a tool result in a trajectory's notes
@@ -84,18 +85,18 @@ class Dialogue:
 
         ``message`` frames a result. ``inline`` frames it inside the model's own turn, if a stop string left that open.
         """
-        results = await self._results(calls)
+        results = [self._to_be_seen(result) for result in await self._results(calls)]
         for call, result in zip(calls, results, strict=True):
             self.session.note(f"{call.name}({_shown(call)}) → {cut(result.text, NOTE)}")
         for call, result in zip(calls, results, strict=True):
             if result.stop:
                 self.end("answered" if call.name in ("answer", "finalize") else "tool_stop", result.text or self.answer)
                 return True
-        if inline and self.open:
+        if inline and self.open and not any(r.images for r in results):
             text = inline.replace("{}", "\n".join(r.text for r in results))
             self.talk.add(Message("tool", text), inline=True)
         else:
-            self.talk.add(*(Message("tool", message.replace("{}", r.text)) for r in results))
+            self.talk.add(*(shown(result, message) for result in results))
         return False
 
     def end(self, reason: str, answer: str | None = None) -> str:
@@ -114,11 +115,26 @@ class Dialogue:
             return [ToolResult("There are no tools.", "unknown") for _ in calls]
         return await self.tools.call_all(calls)
 
+    def _to_be_seen(self, result: ToolResult) -> ToolResult:
+        """A result whose images the model can be shown; otherwise it is told that there are some."""
+        bound = self.session.binding(self.role)
+        if not result.images or bound.takes_messages or self.renderer.patches is not None:
+            return result
+        text = f"{result.text}\nThe tool returned an image, which you cannot see.".strip()
+        return replace(result, text=text, images=())
+
     def _room(self) -> int | None:
         """Tokens that the next prompt may have, so that a whole turn fits after it."""
         window = getattr(self.session.binding(self.role).policy, "window", None)
         limits = [n for n in (window, self.cfg.agent.max_context_length) if n is not None]
         return min(limits) - self.limit if limits else None
+
+
+def shown(result: ToolResult, frame: str) -> Message:
+    """A result as a message; its images follow its text."""
+    text = result.text.replace(IMAGE_MARK, "\ufffd") if result.images else result.text
+    marks = IMAGE_MARK * len(result.images)
+    return Message("tool", frame.replace("{}", f"{text}\n{marks}" if text and marks else text + marks), result.images)
 
 
 def system_spec(own: str) -> tuple[PromptSpec]:
@@ -161,7 +177,7 @@ async def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
     low, high = LEAST, max((len(m.content) for m in whole if m.role == "tool"), default=0)
     while low <= high:
         most = (low + high) // 2
-        talk.pending = [Message(m.role, cut(m.content, most)) if m.role == "tool" else m for m in whole]
+        talk.pending = [shortened_result(m, most) for m in whole]
         ids = talk.upcoming(renderer)
         if len(ids) <= room:
             low, fitting, shortened = most + 1, ids, talk.pending
@@ -171,6 +187,14 @@ async def fit(talk: Conversation, renderer: Renderer, room: int | None) -> bool:
         talk.pending = shortened
         talk.accept(fitting)
     return fitting is not None
+
+
+def shortened_result(message: Message, most: int) -> Message:
+    """A tool's result of at most so many characters; images stay, after the text."""
+    if message.role != "tool":
+        return message
+    marks = IMAGE_MARK * len(message.images)
+    return Message("tool", cut(message.content.replace(IMAGE_MARK, ""), most) + marks, message.images)
 
 
 def _shown(call: ToolCall) -> str:

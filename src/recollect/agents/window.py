@@ -14,6 +14,11 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
     spec = AGENTS.of(cfg.agent.agent_type)
     if spec is None:
         return
+    if spec.sees and renderer.patches is None:
+        raise BadInput(
+            f"agent.agent_type={cfg.agent.agent_type} shows its model images, and this one reads text alone; name "
+            "a model that sees (docs/vision.md)"
+        )
     problem = window_problem(cfg, renderer, window, longest_question) if spec.asks_first else ""
     if not problem and spec.window_problem is not None:
         problem = spec.window_problem(cfg, renderer, window, longest_question, role)

@@ -7,15 +7,16 @@ of a conversation that grew turn by turn, so a model is trained on exactly what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.chat.media import refuse_media
 from recollect.chat.renderer import Renderer
 from recollect.chat.schemas import Schema
 from recollect.files.half_characters import loads_whole
+from recollect.images.content import shared_out, without_images
 from recollect.runtime.error_text import listed
-from recollect.types import BadInput, Message, ToolCall
+from recollect.types import BadInput, Image, Message, ToolCall
 
 SHAREGPT_ROLES = {
     "human": "user",
@@ -40,6 +41,7 @@ class Said:
     calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     trained: bool = True  # of an assistant's: the loss counts it
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Script:
 
     messages: tuple[Said, ...]
     tools: tuple[Schema, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """All images that it shows."""
+        return tuple(image for m in self.messages for image in m.images)
 
 
 def is_conversation(row: Mapping[str, Any]) -> bool:
@@ -63,7 +70,9 @@ def _is_prompted(row: Mapping[str, Any]) -> bool:
 
 def read_conversation(row: Mapping[str, Any], place: str) -> Script:
     """The conversation of a data row."""
-    refuse_media(row, ("messages", "conversations", *PROMPTS, *RESPONSES), place)
+    names = ("messages", "conversations", *PROMPTS)
+    row, images = without_images(row, names, place)
+    refuse_media(row, (*names, *RESPONSES), place)
     if "messages" in row:
         messages = [_message(m, place) for m in _list(row["messages"], "messages", place)]
     elif "conversations" in row:
@@ -76,6 +85,10 @@ def read_conversation(row: Mapping[str, Any], place: str) -> Script:
         )
     if not messages or messages[0].role == "assistant" or not any(m.role == "assistant" for m in messages):
         raise BadInput(f"{place}: a conversation starts with a user or system message and has an assistant turn")
+    shown = shared_out([m.content for m in messages], images)
+    messages = [replace(m, images=there) for m, there in zip(messages, shown, strict=True)]
+    if any(m.images and m.role == "assistant" for m in messages):
+        raise BadInput(f"{place}: a reply holds an image, and models here say text alone")
     return Script(tuple(messages), tuple(_tools(row.get("tools"), place)))
 
 
@@ -88,7 +101,7 @@ def tokenise(script: Script, renderer: Renderer) -> tuple[list[int], list[bool]]
     reply: list[int] = []
     for message in script.messages:
         if message.role != "assistant":
-            pending.append(Message(message.role, message.content))
+            pending.append(Message(message.role, message.content, message.images))
             continue
         prompt = renderer.extend(ids, reply, pending, tools) if ids else renderer.prompt(pending, tools)
         reply = renderer.reply(message.content, message.calls, message.reasoning)

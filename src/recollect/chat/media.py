@@ -1,4 +1,7 @@
-"""Find images, videos and sound, which models here cannot read, so that they are refused and never dropped silently."""
+"""Find videos and sound, which models here cannot read, so that they are refused and never dropped silently.
+
+Images are read by `recollect.images`; where they cannot be shown they are found here too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ PARTS = {  # the types of message parts, and what they hold
 }
 COLUMNS = {"images": "an image", "image": "an image", "videos": "a video", "audios": "sound", "audio": "sound"}
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".mp4", ".mkv", ".webm", ".mp3", ".wav", ".flac", ".ogg")
-WHY = "models here read text alone"
+WHY = "it cannot be shown to a model here"
 
 
 def media_in(content: Any) -> str | None:
@@ -32,7 +35,7 @@ def media_in(content: Any) -> str | None:
 
 
 def refuse_media(row: Mapping[str, Any], names: Sequence[str], place: str) -> None:
-    """Refuse a row with images and the like: in a column for them, or in what some of its fields say."""
+    """Refuse a row with videos or sound: in a column for them, or in what some of its fields say."""
     if (found := media_of(row, names)) is not None:
         raise BadInput(f"{place}: {found}; {WHY}: leave such rows out")
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from recollect.chat.encode_queue import EncodeQueue
 from recollect.chat.encoder import Encoder
@@ -18,7 +21,9 @@ from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
 from recollect.chat.tokens import Tokens
 from recollect.chat.writers import TOOL_WRITERS
-from recollect.types import BadInput, Message, ToolCall
+from recollect.images.image_ids import FIRST, image_ids, spans
+from recollect.images.patches import Patches
+from recollect.types import IMAGE_MARK, BadInput, Image, Message, ToolCall
 
 _MARK = "\u2402recollect\u2403"
 _START = (Message("user", "a"), Message("assistant", _MARK))
@@ -28,17 +33,25 @@ _PROBE: Schema = {
 }
 
 
+IMAGE_BORDERS = ("<|vision_start|>", "<|vision_end|>")  # what templates write around an image
 ENDS_OF_TEXT = (
     "<|endoftext|>",
     "<|end_of_text|>",
 )  # they end a turn, whatever its template closes it with
 
 
-class Renderer:
-    """Renders messages for one tokenizer."""
+def images_of(messages: Sequence[Message]) -> list[Image]:
+    """The images of some messages, in order."""
+    return [image for message in messages for image in message.images]
 
-    def __init__(self, tokenizer: Any) -> None:
+
+class Renderer:
+    """Renders messages for one tokenizer, and for a model that sees, images as the ids of their tokens."""
+
+    def __init__(self, tokenizer: Any, patches: Patches | None = None) -> None:
         self.tokenizer = tokenizer
+        self.patches = patches  # how the model sees images; None: it reads text alone
+        self.counts_only = False  # the prompts are rendered by somebody else: an image counts as a character here
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is not None and (backend.truncation or backend.padding):
             backend.no_truncation()  # a tokenizer.json may ask for both; no prompt is cut or filled in silence
@@ -59,6 +72,12 @@ class Renderer:
         texts = [i for t, i in self._special_ids.items() if t in ENDS_OF_TEXT]  # models that ramble write them too
         self.stop_ids = tuple(dict.fromkeys([self.end_id, *others, *texts, *([] if eos is None else [int(eos)])]))
         self._closers = {self.end_id, *others}  # tokens that close a turn as the template does
+
+    def for_counting(self) -> Renderer:
+        """The same renderer for a policy that is asked with messages."""
+        made = copy(self)
+        made.counts_only = True
+        return made
 
     # ---- what the template can do ----
 
@@ -91,8 +110,23 @@ class Renderer:
         tools: Sequence[Schema] | None = None,
         results: Sequence[str] = (),
     ) -> str:
-        rows: list[Mapping[str, Any]] = [{"role": m.role, "content": self.harmless(m.content)} for m in messages]
+        rows: list[Mapping[str, Any]] = [{"role": m.role, "content": self._content(m)} for m in messages]
         return self._rendered([*rows, *({"role": "tool", "content": r} for r in results)], generate, tools)
+
+    def _content(self, message: Message) -> str | list[dict[str, str]]:
+        """A message's content for the template: its text, or texts and images in turn."""
+        if not message.images or (self.patches is None and self.counts_only):
+            return self.harmless(message.content)
+        self._seeing()
+        first, *others = message.content.split(IMAGE_MARK)
+        assert len(others) == len(message.images), "every image of a message has a mark in its content"
+        texts = [[{"type": "text", "text": self.harmless(text)}] if text else [] for text in (first, *others)]
+        return [*texts[0], *(part for text in texts[1:] for part in ({"type": "image"}, *text))]
+
+    def _seeing(self) -> Patches:
+        if self.patches is None:
+            raise BadInput("the prompt holds images, and this model reads text alone; name one that sees")
+        return self.patches
 
     def _rendered(
         self, rows: Sequence[Mapping[str, Any]], generate: bool, tools: Sequence[Schema] | None = None
@@ -114,9 +148,10 @@ class Renderer:
             if message.role != "tool":
                 rows.append(message)
             elif previous is not None and previous.role == "tool":
-                rows[-1] = Message("user", f"{rows[-1].content}\n{message.content}")
+                joined = f"{rows[-1].content}\n{message.content}"
+                rows[-1] = Message("user", joined, rows[-1].images + message.images)
             else:
-                rows.append(Message("user", message.content))
+                rows.append(Message("user", message.content, message.images))
         return rows
 
     def harmless(self, content: str) -> str:
@@ -161,16 +196,18 @@ class Renderer:
         return Tokens(backend, text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, special tokens left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        """Text of ids, special tokens and images left out."""
+        return str(self.tokenizer.decode([i for i in ids if i < FIRST], skip_special_tokens=True))
 
     def token_text(self, token: int) -> str:
         """Text of one id, as a special token writes itself."""
         return str(self.tokenizer.decode([token], skip_special_tokens=False))
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and its chat template into a model's folder."""
+        """Write the tokenizer and its chat template into a model's folder, and how its images are cut."""
         self.tokenizer.save_pretrained(folder)
+        if self.patches is not None:
+            self.patches.save(folder)
 
     def said(self, ids: Sequence[int]) -> str:
         """Text of a sampled turn for a parser: with special tokens, as some mark calls, but without its stop token."""
@@ -179,11 +216,45 @@ class Renderer:
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> list[int]:
         """Ids of a conversation that the assistant speaks next in."""
-        return self.encode(self.prompt_text(messages, tools))
+        return self.with_images(self.encode(self.prompt_text(messages, tools)), images_of(messages))
+
+    def image_tokens(self, images: Sequence[Image]) -> int:
+        """Tokens that some images have in a prompt, beyond one for each."""
+        if not images or (self.patches is None and self.counts_only):
+            return 0
+        patches = self._seeing()
+        return sum(patches.grid(image).size - 1 for image in images)
+
+    def with_images(self, ids: list[int], images: Sequence[Image]) -> list[int]:
+        """Ids of a rendered text with the ids of its images in their places."""
+        if not images or (self.patches is None and self.counts_only):
+            return ids
+        patches = self._seeing()
+        places = [i for i, token in enumerate(ids) if token == patches.token]
+        if len(places) != len(images):
+            raise BadInput(
+                f"the chat template shows {len(places)} of {len(images)} images; name one that shows them with "
+                "agent.template=qwen2.5-vl"
+            )
+        made: list[int] = []
+        for start, stop, image in zip([-1, *places], [*places, len(ids)], [*images, None], strict=True):
+            made += ids[start + 1 : stop]
+            made += image_ids(image, patches.grid(image)).tolist() if image is not None else ()
+        return made
 
     def prompt_text(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> str:
         """The text of such a prompt."""
         return self._text(self._adapted(messages), True, tools)
+
+    def without_images(self, ids: Sequence[int], count: int) -> list[int]:
+        """Ids of a prompt without its first images and the control tokens around them."""
+        kept, before, marks = list[int](), 0, {self._special_ids.get(t) for t in IMAGE_BORDERS}
+        for span in list(spans(np.asarray(ids, np.int64)))[:count]:
+            inside = span.start > 0 and ids[span.start - 1] in marks
+            around = int(inside and span.stop < len(ids) and ids[span.stop] in marks)
+            kept += ids[before : span.start - around]
+            before = span.stop + around
+        return [*kept, *ids[before:]]
 
     def extend(
         self,
@@ -197,7 +268,8 @@ class Renderer:
         The new messages' ids are what the template writes after an assistant turn, whatever it makes of that turn. A
         turn that did not close itself is closed first, with tokens that count as prompt.
         """
-        return self.extended(prompt, sampled, self.encode(self.extension_text(new, tools)))
+        tail = self.with_images(self.encode(self.extension_text(new, tools)), images_of(new))
+        return self.extended(prompt, sampled, tail)
 
     def extension_text(self, new: Sequence[Message], tools: Sequence[Schema] | None = None) -> str:
         """What the template writes after an assistant's words when new messages follow."""

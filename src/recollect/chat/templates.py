@@ -64,8 +64,8 @@ def _system(default: str) -> str:
     )
 
 
-def _chatml(default_system: str, tool: str, no_thinking: str = "") -> str:
-    """The format of the Qwen family; ``tool`` writes a tool's result."""
+def _chatml(default_system: str, tool: str, no_thinking: str = "", said: str = "m['content']") -> str:
+    """The format of the Qwen family; ``tool`` writes a tool's result, and ``said`` is what a user says."""
     return "".join(
         [
             _system(default_system),
@@ -77,7 +77,7 @@ def _chatml(default_system: str, tool: str, no_thinking: str = "") -> str:
             "{% elif m['role'] == 'assistant' %}",
             "{{ '<|im_start|>assistant\n' + (m['content'] or '') }}",
             _calls("<tool_call>\n", "arguments", "\n</tool_call>", "\n") + "{{ '<|im_end|>\n' }}",
-            "{% else %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endif %}",
+            "{% else %}{{ '<|im_start|>' + m['role'] + '\n' + " + said + " + '<|im_end|>\n' }}{% endif %}",
             "{% endfor %}",
             "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}" + no_thinking + "{% endif %}",
         ]
@@ -85,13 +85,27 @@ def _chatml(default_system: str, tool: str, no_thinking: str = "") -> str:
 
 
 _TOOL_MESSAGE = "{{ '<|im_start|>tool\n' + m['content'] + '<|im_end|>\n' }}"
-_TOOL_RESPONSES = "".join(  # results of one turn share a user message
+
+
+def _tool_responses(said: str = "m['content']") -> str:
+    """Results of one turn share a user message."""
+    return "".join(
+        [
+            "{% if loop.previtem is undefined or loop.previtem['role'] != 'tool' %}{{ '<|im_start|>user' }}{% endif %}",
+            "{{ '\n<tool_response>\n' + " + said + " + '\n</tool_response>' }}",
+            "{% if loop.nextitem is undefined or loop.nextitem['role'] != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}",
+        ]
+    )
+
+
+_SAY = "".join(  # a message's content: a text, or texts and images in turn
     [
-        "{% if loop.previtem is undefined or loop.previtem['role'] != 'tool' %}{{ '<|im_start|>user' }}{% endif %}",
-        "{{ '\n<tool_response>\n' + m['content'] + '\n</tool_response>' }}",
-        "{% if loop.nextitem is undefined or loop.nextitem['role'] != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}",
+        "{% macro say(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content %}",
+        "{% if part['type'] == 'image' %}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}",
+        "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{% endmacro %}",
     ]
 )
+_SAID = "say(m['content'])"
 _NO_THINKING = (
     "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
 )
@@ -127,15 +141,22 @@ _PLAIN = "".join(
 )
 
 TEMPLATES = {
-    "qwen2.5": _chatml("You are a helpful assistant.", _TOOL_RESPONSES),
-    "qwen3": _chatml("", _TOOL_RESPONSES, _NO_THINKING),
+    "qwen2.5": _chatml("You are a helpful assistant.", _tool_responses()),
+    "qwen2.5-vl": _SAY + _chatml("You are a helpful assistant.", _tool_responses(_SAID), said=_SAID),
+    "qwen3": _chatml("", _tool_responses(), _NO_THINKING),
     "llama3": _LLAMA3,
     "chatml": _chatml("", _TOOL_MESSAGE),
+    "chatml-vl": _SAY + _chatml("", _TOOL_MESSAGE.replace("m['content']", _SAID), said=_SAID),
     "plain": _PLAIN,
 }
 
 
-_FAMILY_MARKS = {"qwen2.5": "<|im_start|>", "qwen3": "<|im_start|>", "llama3": "<|start_header_id|>"}
+_FAMILY_MARKS = {
+    "qwen2.5": "<|im_start|>",
+    "qwen2.5-vl": "<|image_pad|>",
+    "qwen3": "<|im_start|>",
+    "llama3": "<|start_header_id|>",
+}
 
 
 def use_template(tokenizer: Any, name: str | None) -> Any:

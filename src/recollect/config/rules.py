@@ -41,8 +41,6 @@ def _agent(cfg: Config) -> Problems:
 
 def _agent_name(cfg: Config) -> Problems:
     """The agent must exist, or be a function; other systems' names are known too."""
-    if cfg.agent.agent_type == "gui":
-        yield f"agent.agent_type=gui works on a screen, and recollect has no agent for one; known: {', '.join(AGENTS)}"
     name, override = cfg.agent.agent_type, cfg.actor_rollout_ref.rollout.agent_name_override
     if name in AGENTS or ":" in name:
         return

@@ -13,6 +13,7 @@ from recollect.data.paragraphs import streamed
 from recollect.data.questions import check_questions, with_questions
 from recollect.data.sections import SECTIONS, checked_texts, sections_given
 from recollect.files.rows import expand, read_rows
+from recollect.images.content import without_images
 from recollect.registries import AGENTS
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Task
@@ -21,18 +22,33 @@ from recollect.types import BadInput, Task
 def as_task(row: Mapping[str, Any], place: str, index: int, cfg: Config) -> Task:
     """A task from a data row. The columns of MemAgent and of the two-stage system are understood too."""
     data = cfg.data
-    refuse_media(row, [*prompt_names(data.prompt_key), data.context_key], place)
+    names = prompt_names(data.prompt_key)
+    row, images = without_images(row, names, place)
+    refuse_media(row, [*names, data.context_key], place)
     row = with_questions(row, data.prompt_key, data.answer_key, place)
     question, answers = _asked(row, place, cfg)
     context = _document(row, place, cfg)
     fields = {k: v for k, v in row.items() if k not in (data.context_key, SECTIONS, "paragraph_ids")}
     source = str(row.get("data_source") or row.get("source") or "default")
     accepted = tuple(map(without_surrogates, answers))
-    task = Task(str(row.get("id", index)), without_surrogates(question), context, accepted, source, fields, place)
+    name = str(row.get("id", index))
+    task = Task(name, without_surrogates(question), context, accepted, source, fields, place, images)
+    _check_images(task, cfg)
     spec = AGENTS.of(cfg.agent.agent_type)
     if spec and spec.task_problem and (problem := spec.task_problem(cfg, task)):
         raise BadInput(f"{place}: {problem}")
     return task
+
+
+def _check_images(task: Task, cfg: Config) -> None:
+    """Refuse images where the agent would not show them."""
+    spec = AGENTS.of(cfg.agent.agent_type)
+    if task.images and spec is not None and not spec.asks_first:
+        shown = ", ".join(name for name in AGENTS.those("asks_first"))
+        raise BadInput(
+            f"{task.place}: the prompt holds {len(task.images)} images, and agent.agent_type={spec.name} shows "
+            f"none; these do: {shown}"
+        )
 
 
 def _asked(row: Mapping[str, Any], place: str, cfg: Config) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from recollect.engine.shape import attention_shape
 from recollect.models.attention import focus
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.native.modules import replace_modules
+from recollect.models.vision import sight_of
 from recollect.packing.flash_attention import prefer_installed
 
 
@@ -30,7 +31,7 @@ def choose_backend(
     """
     attention_shape(model)  # refuses what no backend can compute
     device = next(model.parameters()).device
-    if device.type == "cuda" and graphs and importlib.util.find_spec("triton") is not None:
+    if device.type == "cuda" and graphs and sight_of(model) is None and importlib.util.find_spec("triton") is not None:
         return _cuda_backend(model, max_rows, own, row_bytes)
     if device.type == "cpu":
         focus(model)

@@ -24,6 +24,8 @@ from recollect.engine.request import EngineRequest
 from recollect.engine.row_state import RowState
 from recollect.engine.sampling import Sampled
 from recollect.models.lora import fill_weights
+from recollect.models.text_config import text_config
+from recollect.models.vision import sight_of
 from recollect.models.weights_digest import weights_digest
 from recollect.types import Completion, Sampling
 
@@ -52,7 +54,7 @@ class EngineLoop(ABC):
 
     def __init__(self, model: Any, decode: Callable[[Sequence[int]], str], max_rows: int, version: int) -> None:
         self.model, self.decode, self.version = model.eval(), decode, version
-        self.window = int(getattr(model.config, "max_position_embeddings", 0) or 1 << 20)
+        self.window = int(getattr(text_config(model), "max_position_embeddings", 0) or 1 << 20)
         self.device = next(model.parameters()).device
         self.state = RowState(max_rows)
         self.threads = 0  # CPU threads to generate with; 0: leave them as they are
@@ -125,6 +127,9 @@ class EngineLoop(ABC):
         """The model's weights have changed: forget every key and value computed with the old ones."""
         assert not self.busy, "weights may only change while nothing is being generated"
         self.version = version
+        sight = sight_of(self.model)
+        if sight is not None and not sight.frozen:
+            sight.forget()
         self._forget()
 
     def free(self) -> None:

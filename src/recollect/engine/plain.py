@@ -135,7 +135,7 @@ class PlainBackend:
     def prefill_parts(self, chunks: list[PrefixChunk]) -> list[FlatPart]:
         """Chunks of prefixes: those that are whole prefixes together, the others one by one."""
         found: list[BatchPrefill | ChunkPrefill] = [*BatchPrefill.of(chunks), *ChunkPrefill.of(chunks)]
-        return [FlatPart(p, [c.tokens for c in p.chunks], [c.positions for c in p.chunks]) for p in found]
+        return [FlatPart(p, [c.tokens for c in p.chunks], [c.rotary for c in p.chunks]) for p in found]
 
     def run_model(self, batch: FlatBatch, keep: np.ndarray) -> Tensor:
         """[kept tokens, vocabulary] logits of a flat batch."""

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.images.image_ids import rotary_part
+
 T = TypeVar("T")
 ROOM = 32  # memory is for a multiple of so many tokens: compiled attention reads that many at a time
 _numbers = count()  # of prefixes: the address of one that is gone may be another's
@@ -73,9 +75,14 @@ class PrefixChunk(NamedTuple):
         return self.prefix.ids[self.prefix.done : self.prefix.done + self.size]
 
     @property
-    def positions(self) -> np.ndarray:
-        """Where they are."""
+    def places(self) -> np.ndarray:
+        """Where they are in the prefix."""
         return np.arange(self.prefix.done, self.prefix.done + self.size)
+
+    @property
+    def rotary(self) -> np.ndarray:
+        """Where they are, for rotary embeddings."""
+        return rotary_part(self.prefix.ids, self.prefix.done, self.prefix.done + self.size)
 
 
 class PrefixCache:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recollect.engine.prefix import Prefix
+from recollect.images.image_ids import rotary_part
 from recollect.types import Completion, Matcher, Sampling
 
 
@@ -35,8 +36,8 @@ class EngineRequest:
 
     @property
     def positions(self) -> np.ndarray:
-        """The positions of that part."""
-        return np.arange(self.shared, self.shared + len(self.suffix))
+        """The positions of that part, for rotary embeddings."""
+        return rotary_part(self.prompt, self.shared, self.shared + len(self.suffix))
 
     @property
     def ready(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from recollect.engine.request import EngineRequest
 from recollect.engine.stops import ends
+from recollect.images.image_ids import rotary_shift
 
 STOPS = 8  # stop ids of a row, at first
 _FIELDS = (
@@ -19,6 +20,7 @@ _FIELDS = (
     "limit",
     "owned",
     "shared",
+    "shift",
     "slot",
     "prefix",
     "since",
@@ -43,6 +45,7 @@ class RowState:
         self.limit = np.zeros(rows, np.int64)
         self.owned = np.zeros(rows, np.int64)  # own tokens with keys and values in the cache
         self.shared = np.zeros(rows, np.int64)
+        self.shift = np.zeros(rows, np.int64)  # of rotary positions, by the images of the prompt
         self.slot = np.zeros(rows, np.int64)  # of the KV cache
         self.prefix = np.full(rows, -1, np.int64)  # number of the prefix that it attends to; -1: none
         self.since = np.zeros(rows, np.int64)  # where steps run ahead of the host: the first that it takes part in
@@ -61,6 +64,7 @@ class RowState:
         self.temperature[i], self.top_p[i], self.top_k[i] = s.temperature, s.top_p, s.top_k
         self.noise[i], self.count[i], self.limit[i] = request.noise, 0, s.max_tokens
         self.owned[i], self.shared[i] = len(request.suffix), request.shared
+        self.shift[i] = rotary_shift(request.prompt)
         while len(s.stop_ids) > self.stops.shape[1]:
             self.stops = np.concatenate([self.stops, np.full_like(self.stops, -1)], 1)
         self.stops[i] = -1
@@ -86,9 +90,9 @@ class RowState:
         return self.ids[np.arange(n), self.count[:n] - 1]
 
     def next_positions(self) -> np.ndarray:
-        """[rows] the position of that token, whose keys and values are not in the cache yet."""
+        """[rows] the rotary position of that token, whose keys and values are not in the cache yet."""
         n = len(self.requests)
-        return self.shared[:n] + self.owned[:n]
+        return self.shared[:n] + self.owned[:n] + self.shift[:n]
 
     def ended_by(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which rows these tokens, sampled next, stop, and which they bring to their limit."""

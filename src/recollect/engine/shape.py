@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from recollect.models.attention import RecordingPlan, is_ours, using
+from recollect.models.text_config import text_config
+from recollect.models.vision import text_body
 from recollect.types import BadInput
 
 
@@ -42,7 +44,7 @@ def _measured(model: Any) -> AttentionShape:
         model.eval()(input_ids=ids, position_ids=torch.arange(2, device=ids.device)[None], use_cache=False)
     model.train(training)
     asked, layers = [layer for layer, _ in seen.calls], layers_of(model)
-    for number in range(len(layers) or int(model.config.num_hidden_layers)):
+    for number in range(len(layers) or int(text_config(model).num_hidden_layers)):
         if asked.count(number) != 1:
             how = "does not attend" if number not in asked else "attends several times"
             raise BadInput(f"{layer_name(model, number)} {how} by way of recollect's attention")
@@ -64,8 +66,8 @@ def require_ours(model: Any) -> None:
 
 def layers_of(model: Any) -> list[nn.Module]:
     """A model's layers, in order; empty where they are not in one list."""
-    count = getattr(model.config, "num_hidden_layers", 0)
-    found = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
+    count = getattr(text_config(model), "num_hidden_layers", 0)
+    found = [m for m in text_body(model).modules() if isinstance(m, nn.ModuleList) and len(m) == count]
     return list(found[0]) if found else []
 
 

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.models.kind_check import sees, text_attention
+from recollect.models.text_config import text_config
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
@@ -218,7 +220,12 @@ def register() -> str:
 
 def is_ours(model: Any) -> bool:
     """True when a model attends by way of the active plan."""
-    return getattr(model.config, "_attn_implementation", None) == NAME
+    return getattr(text_config(model), "_attn_implementation", None) == NAME
+
+
+def attend_with(model: Any, name: str) -> None:
+    """Have a model's layers attend by a function of this name; a vision tower keeps its own."""
+    model.set_attn_implementation(text_attention(name) if sees(model.config) else name)
 
 
 def focus(model: torch.nn.Module) -> None:

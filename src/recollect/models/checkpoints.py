@@ -11,7 +11,7 @@ from recollect.config import Config
 from recollect.files.reading import MB, open_file, parse_json, read_json
 from recollect.models.checksums import Damaged, verify_checksums
 from recollect.models.program_file import is_program, read_program
-from recollect.models.tiny import SCRATCH
+from recollect.models.scratch_models import SCRATCH
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 

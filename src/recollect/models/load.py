@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recollect.chat import use_template
+from recollect.chat import Renderer, use_template
 from recollect.files.reading import read_json
+from recollect.images.patches import read_patches
 from recollect.models.checkpoints import EMBEDDED, SMOLLM2, find_checkpoint, is_model
 from recollect.models.checksums import verify_checksums
 from recollect.models.gguf_convert import gguf_folder
 from recollect.models.gguf_header import is_gguf
-from recollect.models.kind_check import refuse_other_kinds
+from recollect.models.kind_check import loader_of, refuse_other_kinds, sees, text_attention
 from recollect.models.lora import adapter_base, merge_adapter
+from recollect.models.scratch_models import SCRATCH
 from recollect.models.size_check import refuse_implausible
 from recollect.models.smollm2 import smollm2_folder
-from recollect.models.tiny import SCRATCH, TEMPLATE, TINY, TOOLS_TEMPLATE, build_tokenizer, scratch_config
+from recollect.models.tiny import TEMPLATE, TINY, TOOLS_TEMPLATE
+from recollect.models.tiny_vision import VisionScratch
 from recollect.types import BadInput
 
 NAME = "recollect"  # of our attention (models/attention.py)
@@ -55,7 +58,7 @@ def load_tokenizer(path: str, template: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     if path in SCRATCH:
-        return use_template(build_tokenizer(SCRATCH[path].tools), template)
+        return use_template(SCRATCH[path].tokenizer(), template)
     path = find_checkpoint(path)[0]
     base = adapter_base(path)
     if base is not None and not (Path(path).expanduser() / "tokenizer_config.json").is_file():
@@ -100,6 +103,26 @@ def _as_declared(path: str, found: Any) -> Any:
     return found if same else own
 
 
+def load_renderer(path: str, template: str | None = None) -> Renderer:
+    """The renderer of a model's prompts; of one that sees, of its images too."""
+    tokenizer, config = load_tokenizer(path, template), load_config(path)
+    if not sees(config):
+        return Renderer(tokenizer)
+    if path in SCRATCH and isinstance(made := SCRATCH[path], VisionScratch):
+        return Renderer(tokenizer, made.patches())
+    folder = Path(processor_folder(path))
+    if not folder.is_dir():
+        raise BadInput(f"{path} reads images; name the folder that the model was saved to, with its processor")
+    return Renderer(tokenizer, read_patches(folder, int(config.image_token_id)))
+
+
+def processor_folder(path: str) -> str:
+    """Where a model's processor is: beside its weights, or those of the base of an adapter."""
+    path = find_checkpoint(path)[0]
+    base = adapter_base(path)
+    return model_path(path) if base is None else processor_folder(base)
+
+
 def speaks_embedded(path: str) -> bool:
     """True for models with the chat template of the embedded one, which know only its made-up documents."""
     return path in SCRATCH or load_tokenizer(path).chat_template in (TEMPLATE, TOOLS_TEMPLATE)
@@ -110,7 +133,7 @@ def load_config(path: str) -> Any:
     from transformers import AutoConfig
 
     if path in SCRATCH:
-        return scratch_config(path)
+        return SCRATCH[path].config()
     path = find_checkpoint(path)[0]
     base = adapter_base(path)
     if base is not None:
@@ -129,9 +152,9 @@ def load_config(path: str) -> Any:
 def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None = NAME) -> Any:
     """A causal language model with our attention (None: the library's), an adapter merged into its base."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     from recollect.models.attention import register
+    from recollect.models.vision import load_sight
     from recollect.models.weights_check import check_complete, check_finite
 
     register()
@@ -143,18 +166,21 @@ def load_model(path: str, dtype: Any, device: str = "cpu", attention: str | None
             merged = merge_adapter(load_model(base, torch.float32, attention=attention), path)
             check_finite(merged.named_parameters(), path)
             return merged.to(device, dtype)
-        load_config(path)
+        config = load_config(path)
+        seeing = sees(config)
         folder = model_path(path)
         verify_checksums(Path(folder))
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, found = loader_of(config).from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation=attention if attention is None or not seeing else text_attention(attention),
             output_loading_info=True,
             trust_remote_code=False,
             ignore_mismatched_sizes=True,  # they are refused by name, below
         )
         check_complete(model, found, path)
+        if seeing and attention is not None:
+            load_sight(model, folder)
     except BadInput:
         raise
     except Exception as error:
@@ -175,7 +201,7 @@ def owned(model: Any) -> Any:
 
 def context_window(config: Any) -> int:
     """How many tokens the model was made for."""
-    return int(getattr(config, "max_position_embeddings", 0) or 4096)
+    return int(getattr(config.get_text_config(decoder=True), "max_position_embeddings", 0) or 4096)
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.files.reading import read_json
+from recollect.models.kind_check import sees
+from recollect.models.vision import freeze_tower
 from recollect.models.weights_check import check_finite
 from recollect.types import BadInput
 
@@ -48,11 +50,13 @@ def add_adapter(
         r=rank,
         lora_alpha=alpha,
         target_modules="all-linear" if every else list(targets),
+        exclude_modules=r".*\bvisual\b.*" if sees(model.config) else None,
         lora_dropout=dropout,
         task_type="CAUSAL_LM" if model.get_output_embeddings() is not None else None,
     )
     _refuse_tied(model, [] if every else targets)
     model.requires_grad_(False)
+    freeze_tower(model)
     devices = [p.device for p in model.parameters() if p.device.type == "cuda"][:1]
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

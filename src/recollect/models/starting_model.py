@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from recollect.config import Config
-from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.models.scratch_models import SCRATCH
 
 
 @contextmanager
@@ -20,5 +19,5 @@ def starting_model(cfg: Config, path: str = "") -> Iterator[str]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="recollect-scratch-") as folder:
-        save_scratch(Path(folder), cfg.trainer.seed, **asdict(SCRATCH[path]))
+        SCRATCH[path].save(Path(folder), cfg.trainer.seed)
         yield folder

@@ -7,6 +7,7 @@ documents are single tokens. A word keeps its tokens wherever it is copied to, a
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,30 +132,40 @@ TOOLS_TEMPLATE = (  # shows tools in the shortest way: calculator(expression)
 
 def build_tokenizer(tools: bool = False) -> Any:
     """The embedded tokenizer, made from nothing; with ``tools``, the pieces of tool calls are tokens too."""
+    pieces = [*SYLLABLES, *"0123456789", *WORDS, *(TOOL_WORDS if tools else ())]
+    return byte_tokenizer(SPECIALS, pieces, TOOL_MARKS if tools else (), TOOLS_TEMPLATE if tools else TEMPLATE)
+
+
+def byte_tokenizer(
+    specials: Sequence[str], pieces: Sequence[str], marks: Sequence[str], template: str, words: bool = True
+) -> Any:
+    """A tokenizer of bytes and some pieces, alone or after a space; the first two specials are padding and the end.
+
+    With ``words`` no piece reaches over the end of a word.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     space = "Ġ"  # how byte-level tokenizers write a space
-    pieces = [*SYLLABLES, *"0123456789", *WORDS]
-    pieces += TOOL_WORDS if tools else ()
-    pieces = list(dict.fromkeys([*pieces, *(space + p for p in pieces)]))
+    pieces = [piece.replace(" ", space) for piece in pieces]
+    every = list(dict.fromkeys([*pieces, *(space + p for p in pieces)]))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = [(s, 0.0) for s in SPECIALS]
-    vocab += [(c, -12.0) for c in alphabet if c not in pieces]
-    vocab += [(p, -4.0) for p in pieces]
+    vocab = [(s, 0.0) for s in specials]
+    vocab += [(c, -12.0) for c in alphabet if c not in every]
+    vocab += [(p, -4.0) for p in every]
     core = Tokenizer(models.Unigram(vocab, unk_id=0, byte_fallback=False))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words)
     core.decoder = decoders.ByteLevel()
-    core.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIALS])
-    core.add_tokens([AddedToken(s, normalized=False) for s in TOOL_MARKS if tools])
+    core.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
+    core.add_tokens([AddedToken(s, normalized=False) for s in marks])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
-        eos_token="<|end|>",
-        pad_token="<|pad|>",
+        eos_token=specials[1],
+        pad_token=specials[0],
         clean_up_tokenization_spaces=False,
         model_max_length=4096,
     )
-    tokenizer.chat_template = TOOLS_TEMPLATE if tools else TEMPLATE
+    tokenizer.chat_template = template
     return tokenizer
 
 
@@ -168,18 +179,17 @@ class Scratch:
     kv_heads: int = 2
     tools: bool = False  # with a tokenizer that knows the pieces of tool calls
 
+    def tokenizer(self) -> Any:
+        """Its tokenizer."""
+        return build_tokenizer(self.tools)
 
-SCRATCH = {
-    "scratch": Scratch(),
-    "scratch_small": Scratch(128, 2, 4, 4),
-    "scratch_tools": Scratch(128, 3, 2, tools=True),
-}
+    def config(self) -> Any:
+        """Its configuration."""
+        return tiny_config(self.tokenizer(), self.width, self.layers, self.heads, self.kv_heads)
 
-
-def scratch_config(path: str) -> Any:
-    """The configuration of a model of ``SCRATCH``."""
-    made = SCRATCH[path]
-    return tiny_config(build_tokenizer(made.tools), made.width, made.layers, made.heads, made.kv_heads)
+    def save(self, out: Path, seed: int) -> None:
+        """Write it to a folder, with random weights."""
+        save_scratch(out, seed, self.width, self.layers, self.heads, self.kv_heads, self.tools)
 
 
 def tiny_config(tokenizer: Any, width: int = 256, layers: int = 4, heads: int = 4, kv_heads: int = 2) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.samples import group_samples
 from recollect.packing.tree import MIN_SHARE, build_tree, forest, split_to_budget
-from recollect.types import Group, Sample, Trajectory
+from recollect.types import Group, Image, Sample, Trajectory
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Batch:
     sampler_logprobs_E: np.ndarray
     roles: list[str]
     temperature: float
+    images: tuple[Image, ...] = ()  # those among the sequences' ids
 
     @staticmethod
     def of(samples: Sequence[Sample]) -> Batch:
@@ -54,6 +55,7 @@ class Batch:
             np.concatenate(logprobs) if logprobs else np.zeros(0, np.float32),
             roles,
             temperatures.pop() if temperatures else 1.0,
+            tuple({image.digest: image for s in samples for image in s.images}.values()),
         )
 
     @property

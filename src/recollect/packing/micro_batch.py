@@ -171,7 +171,7 @@ def pack(trees: Sequence[Tree], masks: Sequence[np.ndarray], offsets: Sequence[i
     predicting = np.concatenate(parents)[first]
     return Packed(
         as_tensor(tokens),
-        as_tensor(np.concatenate([t.positions for t in trees])),
+        as_tensor(np.concatenate([t.rotary for t in trees])),
         TreePlan(
             *_segments(trees, starts),
             as_tensor(np.unique(predicting)),

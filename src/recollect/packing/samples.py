@@ -57,7 +57,7 @@ def _sample(ids: np.ndarray, turns: list[Turn], index: int, group: int, supervis
                 logprobs[start : start + len(done.ids)] = done.logprobs
             roles.append((turn.role, len(done.ids)))
     first = turns[0]
-    return Sample(ids, mask, logprobs, index, group, first.temperature, roles, first.question)
+    return Sample(ids, mask, logprobs, index, group, first.temperature, roles, first.question, turns[-1].images)
 
 
 def group_samples(groups: Sequence[Group]) -> tuple[list[Sample], list[Trajectory]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recollect.images.image_ids import rotary_part
+
 MIN_SHARE = 24  # sharing fewer leading tokens than this does not pay for a larger attention mask
 
 
@@ -20,10 +22,11 @@ class Tree:
     """Sequences with a common beginning."""
 
     tokens: np.ndarray  # [nodes] token ids in depth-first order
-    positions: np.ndarray  # [nodes] position within the sequence
+    positions: np.ndarray  # [nodes] place within the sequence
     end: np.ndarray  # [nodes] one past the last node of the subtree
     rows: list[int]  # which sequences of the batch are here
     paths: list[np.ndarray]  # for each of them, the node of each of its tokens
+    rotary: np.ndarray  # [nodes] position for rotary embeddings: the place, but for sequences with images
 
     @property
     def size(self) -> int:
@@ -35,6 +38,7 @@ def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
     order = sorted(range(len(rows)), key=lambda i: _sorted_by(sequences[i])) if len(rows) > 1 else [0]
     tokens: list[np.ndarray] = []
     positions: list[np.ndarray] = []
+    rotary: list[np.ndarray] = []
     paths: list[np.ndarray] = []
     closings: list[tuple[np.ndarray, int]] = []
     path, previous, total = np.empty(0, np.int64), np.empty(0, np.int64), 0
@@ -46,6 +50,7 @@ def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
             closings.append((path[shared:], total))
             tokens.append(ids[shared:])
             positions.append(np.arange(shared, len(ids)))
+            rotary.append(rotary_part(ids, shared, len(ids)))
             path = np.concatenate([path[:shared], np.arange(total, total + fresh)])
             total += fresh
             previous = ids
@@ -55,13 +60,14 @@ def build_tree(rows: Sequence[int], sequences: Sequence[np.ndarray]) -> Tree:
     end = np.full(total, total, np.int64)
     for nodes, where in closings:
         end[nodes] = where
-    return Tree(np.concatenate(tokens), np.concatenate(positions), end, [rows[i] for i in order], paths)
+    flat = np.concatenate(tokens), np.concatenate(positions)
+    return Tree(*flat, end, [rows[i] for i in order], paths, np.concatenate(rotary))
 
 
 def nobodys_tree(size: int) -> Tree:
     """So many tokens that no sequence has, to fill a micro-batch up."""
     path = np.arange(size)
-    return Tree(np.zeros(size, np.int64), path, np.full(size, size, np.int64), [], [path])
+    return Tree(np.zeros(size, np.int64), path, np.full(size, size, np.int64), [], [path], path)
 
 
 def forest(sequences: Sequence[np.ndarray], groups: Sequence[int], min_share: int = MIN_SHARE) -> list[Tree]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from recollect.chat.schemas import Schema, loads
 from recollect.chat.writers import TOOL_WRITERS
-from recollect.types import Completion, Message, Sampling, ToolCall
+from recollect.images.image_files import to_url
+from recollect.types import IMAGE_MARK, Completion, Message, Sampling, ToolCall
 
 
 def as_messages(log: Sequence[Message | Completion]) -> list[dict[str, Any]]:
@@ -20,10 +21,21 @@ def as_messages(log: Sequence[Message | Completion]) -> list[dict[str, Any]]:
             rows.append(dict(item.message) if item.message else {"role": "assistant", "content": item.text})
             open_calls = [str(call.get("id", "")) for call in rows[-1].get("tool_calls") or ()]
         elif item.role == "tool" and open_calls:
-            rows.append({"role": "tool", "tool_call_id": open_calls.pop(0), "content": item.content})
+            rows.append({"role": "tool", "tool_call_id": open_calls.pop(0), "content": content_of(item)})
         else:
-            rows.append({"role": "user" if item.role == "tool" else item.role, "content": item.content})
+            rows.append({"role": "user" if item.role == "tool" else item.role, "content": content_of(item)})
     return rows
+
+
+def content_of(message: Message) -> str | list[dict[str, Any]]:
+    """A message's content: a text, or texts and images in turn."""
+    if not message.images:
+        return message.content
+    first, *others = message.content.split(IMAGE_MARK)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": first}]
+    for image, text in zip(message.images, others, strict=True):
+        parts += [{"type": "image_url", "image_url": {"url": to_url(image)}}, {"type": "text", "text": text}]
+    return [part for part in parts if part.get("text") != ""]
 
 
 def request_body(

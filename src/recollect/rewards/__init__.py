@@ -5,6 +5,7 @@ from recollect.registries import REWARDS
 from recollect.rewards import (  # noqa: F401  each adds its rewards to the registry
     conduct,
     domain_outcome,
+    gui_rewards,
     judge,
     locomo_f1,
     math_answers,

@@ -25,6 +25,7 @@ from recollect.files.reading import BLOCK, lines, parse_json, read_json, read_te
 from recollect.files.yaml import read_yaml
 from recollect.registries import ESTIMATORS
 from recollect.trajectories.codec import Row, encode
+from recollect.trajectories.stored_images import write_images
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Group
 
@@ -206,6 +207,7 @@ class RunDirectory:
 
     def save_trajectories(self, name: str, groups: Sequence[Group]) -> None:
         """Write trajectories under a name (training: ``step-N``), replacing those of an earlier try."""
+        write_images(self.path / "trajectories", groups)
         lines = "".join(dump(row) + "\n" for row in rows_of(groups))
         data = zstandard.ZstdCompressor(level=3).compress(lines.encode())
         write_atomic(self.path / "trajectories" / f"{name}.jsonl.zst", data)

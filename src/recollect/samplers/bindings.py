@@ -18,7 +18,7 @@ from recollect.engine import load_fitted, make_engine
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.device import pick_device, pick_dtype, thread_counts
-from recollect.models.load import load_tokenizer
+from recollect.models.load import load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.policies.endpoint import Endpoint, Patience
 from recollect.runtime.address import is_address
@@ -108,7 +108,7 @@ class RoleBinder:
             bound = RoleSetting("serve", find_checkpoint(bound.where)[0])
         url = self._serve(bound.where) if bound.kind == "serve" else bound.where
         endpoint = self.policies.endpoints[role] = self._endpoint(url, own=bound.kind == "serve")
-        return Binding(endpoint, self._counter(bound), trainable=False)
+        return Binding(endpoint, self._counter(bound).for_counting(), trainable=False)
 
     def frozen(self, role: str, path: str) -> FrozenModel:
         """A model of this process (of a run: its newest checkpoint), its window large enough for a role."""
@@ -127,7 +127,7 @@ class RoleBinder:
 
     def _load(self, path: str, found: str) -> FrozenModel:
         cfg, device = self.cfg, pick_device(self.cfg.trainer.device)
-        renderer = Renderer(load_tokenizer(found, cfg.agent.template))
+        renderer = load_renderer(found, cfg.agent.template)
         model = load_fitted(found, pick_dtype(cfg.actor_rollout_ref.rollout.dtype, device), device)
         if note := fit_of(model.config).note:
             self.say(f"{path}: {note}")
@@ -170,12 +170,12 @@ class RoleBinder:
     def _counter(self, bound: RoleSetting) -> Renderer:
         """The renderer that counts tokens for a role behind an endpoint: of its own model, or the trained one's."""
         if bound.kind == "serve":
-            return Renderer(load_tokenizer(bound.where, self.cfg.agent.template))
+            return load_renderer(bound.where, self.cfg.agent.template)
         if self.everyone is not None:
             return self.everyone.renderer
         if self._loaded:
             return next(iter(self._loaded.values())).renderer
-        return Renderer(load_tokenizer(self.cfg.actor_rollout_ref.model.path, self.cfg.agent.template))
+        return load_renderer(self.cfg.actor_rollout_ref.model.path, self.cfg.agent.template)
 
 
 def acting_roles(cfg: Config, path: str | None, given: Mapping[str, str], question: str) -> RolePolicies:

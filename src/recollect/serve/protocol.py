@@ -12,6 +12,7 @@ from recollect.chat import Renderer
 from recollect.chat.media import WHY, media_in
 from recollect.chat.schemas import Schema
 from recollect.chat.writers import TOOL_WRITERS
+from recollect.images.content import ImageColumn, holds_image, marked
 from recollect.policies.openai_messages import tool_calls
 from recollect.serve.limits import Bounds
 from recollect.serve.response_format import read_response_format
@@ -246,22 +247,39 @@ def _prompt(given: Any, renderer: Renderer, bounds: Bounds) -> list[int]:
 
 
 def read_messages(rows: Sequence[Any], renderer: Renderer) -> list[Message]:
-    """The messages of a body."""
-    return [_message(row, i, renderer) for i, row in enumerate(rows)]
+    """The messages of a body, with the images of all of them."""
+    column = ImageColumn([], "", None)
+    return [_message(row, i, renderer, column) for i, row in enumerate(rows)]
 
 
-def _message(row: Any, place: int, renderer: Renderer) -> Message:
+def _message(row: Any, place: int, renderer: Renderer, column: ImageColumn) -> Message:
     """One message; calls of an assistant's turn are written as the template's own models write them."""
     where = f"messages[{place}]"
     if not isinstance(row, Mapping) or row.get("role") not in ("system", "developer", "user", "assistant", "tool"):
         raise BadRequest(f"{where}.role must be system, developer, user, assistant or tool", "messages")
-    text = _text(row.get("content"), where)
+    before = len(column.taken)
+    text = _text(_with_marks(row, where, renderer, column), where)
     calls = row.get("tool_calls")
     if calls:
         if not isinstance(calls, list) or not all(map(_is_call, calls)):
             raise BadRequest(f"{where}.tool_calls must be a list of {{function: {{name, arguments}}}}", "messages")
         text = "\n".join(filter(None, [text, TOOL_WRITERS[renderer.parser](tool_calls(calls))]))
-    return Message("system" if row["role"] == "developer" else str(row["role"]), text)
+    images = tuple(column.taken[before:])
+    if images and row["role"] == "assistant":
+        raise BadRequest(f"{where}: a reply holds text alone", "messages")
+    return Message("system" if row["role"] == "developer" else str(row["role"]), text, images)
+
+
+def _with_marks(row: Mapping[str, Any], where: str, renderer: Renderer, column: ImageColumn) -> Any:
+    """A message's content with marks in place of its images, where the model sees."""
+    content = row.get("content")
+    if renderer.patches is None or not holds_image(content):
+        return content
+    column.place = f"{where}.content"
+    try:
+        return marked(content, column)
+    except BadInput as error:
+        raise BadRequest(clipped(error), "messages") from None
 
 
 def _is_call(call: Any) -> bool:

@@ -45,6 +45,6 @@ def token_counter(cfg: Config) -> Callable[[str], int]:
 
 def _renderer(cfg: Config) -> Renderer:
     """The policy's renderer, which limits on the data need before the model is loaded."""
-    from recollect.models.load import load_tokenizer
+    from recollect.models.load import load_renderer
 
-    return Renderer(load_tokenizer(cfg.actor_rollout_ref.model.path, cfg.agent.template))
+    return load_renderer(cfg.actor_rollout_ref.model.path, cfg.agent.template)

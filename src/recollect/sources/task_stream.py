@@ -54,6 +54,7 @@ class TaskStream:
     def __init__(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         self.cfg = cfg
         rows = training_tasks(cfg, say) if cfg.data.train_files else []
+        refuse_unseen(rows, cfg)
         self.rows = within_limits(rows, cfg, True, say)
         for line in about_rows(self.rows, cfg):
             say(line)
@@ -110,6 +111,7 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     limit = cfg.data.val_max_samples
     if cfg.data.val_files:
         rows = load_tasks(cfg, cfg.data.val_files)[: limit if limit >= 0 else None]
+        refuse_unseen(rows, cfg)
         return within_limits(rows, cfg, False, lambda text: None)
     if cfg.data.train_files:
         return []
@@ -117,6 +119,19 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     size = count or (limit if limit >= 0 else plan.get(multiple, MADE_UP_TASKS))  # those that are measured at the end
     first = cfg.evaluation.first
     return [made_up(cfg).held_out(cfg, multiple, i) for i in range(first, first + size)]
+
+
+def refuse_unseen(tasks: Sequence[Task], cfg: Config) -> None:
+    """Refuse images in the tasks of a run whose model reads text alone."""
+    task = next((task for task in tasks if task.images), None)
+    if task is None or any(where.startswith("endpoint:") for where in cfg.roles.values()):
+        return
+    from recollect.models.kind_check import sees
+    from recollect.models.load import load_config
+
+    path = cfg.actor_rollout_ref.model.path
+    if not sees(load_config(path)):
+        raise BadInput(f"{task.place}: an image in the prompt, and {path} reads text alone; name a model that sees")
 
 
 def sources(tasks: Sequence[Task]) -> list[str]:

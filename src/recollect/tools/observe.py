@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from recollect.chat.media import WHY, media_in
-from recollect.types import ToolResult
+from recollect.images.content import ImageColumn, image_from, marked
+from recollect.images.image_files import drawn
+from recollect.types import IMAGE_MARK, Image, ToolResult
 
 
 def cut(text: str, most: int, side: str = "middle") -> str:
@@ -44,20 +47,39 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def _shown(value: Any) -> str:
-    """What a tool returned, as text; for a dict with ``observation``, only that. An image is an error."""
-    observed = isinstance(value, dict) and isinstance(value.get("observation"), str)
-    if observed and value.get("image"):
-        raise ValueError(f"the tool returned an image; {WHY}")
-    parts = isinstance(value, list) and all(isinstance(p, dict) and "type" in p for p in value)
-    if parts and (found := media_in(value)) is not None:
-        raise ValueError(f"the tool returned {found}; {WHY}")
-    return str(value["observation"]) if observed else as_text(value)
+def _shown(value: Any) -> ToolResult:
+    """What a tool returned, as text and images; for a dict with ``observation``, only that and its ``image``."""
+    if isinstance(value, Image) or is_picture(value):
+        return ToolResult("", images=(as_image(value),))
+    if isinstance(value, dict) and isinstance(value.get("observation"), str):
+        return ToolResult(value["observation"], images=(as_image(value["image"]),) if value.get("image") else ())
+    if not (isinstance(value, list) and all(isinstance(p, dict) and "type" in p for p in value)):
+        return ToolResult(as_text(value))
+    column = ImageColumn([], "the tool", None)
+    text = marked(value, column)
+    if not column.taken:
+        if (found := media_in(value)) is not None:
+            raise ValueError(f"the tool returned {found}; {WHY}")
+        return ToolResult(as_text(value))
+    return ToolResult(text.replace(IMAGE_MARK, ""), images=tuple(column.taken))
+
+
+def is_picture(value: Any) -> bool:
+    """True for a picture of Pillow's; without Pillow there is none."""
+    library = sys.modules.get("PIL.Image")
+    return library is not None and isinstance(value, library.Image)
+
+
+def as_image(value: Any) -> Image:
+    """The image that a tool returned: one of ours, Pillow's, bytes, a data URL, or an object with one."""
+    if isinstance(value, Image):
+        return value
+    return drawn(value.convert("RGB")) if is_picture(value) else image_from(value, "the tool's image", None)
 
 
 def as_result(value: Any, most: int) -> ToolResult:
     """What a tool returned, as a result whose text is not too long."""
-    result = value if isinstance(value, ToolResult) else ToolResult(_shown(value))
+    result = value if isinstance(value, ToolResult) else _shown(value)
     if result.reward is not None and not math.isfinite(result.reward):
         raise ValueError(f"the tool's reward is {result.reward}")
     text = as_text(result.text)

@@ -11,7 +11,7 @@ from recollect.chat import Renderer
 from recollect.config import Config, Optim
 from recollect.config.roles import roles_of
 from recollect.config.servers import served
-from recollect.models.load import context_window, load_config, load_tokenizer
+from recollect.models.load import context_window, load_config, load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.samplers.fleet.from_config import make_fleet
 from recollect.samplers.sampler import Sampler
@@ -51,7 +51,7 @@ def build_learner(
     """The learner alone, for training without sampling, and the renderer."""
     with starting_model(cfg) as path:
         learner = make_learner(cfg, path, optim, updates, warn)
-        return learner, Renderer(load_tokenizer(path, cfg.agent.template))
+        return learner, load_renderer(path, cfg.agent.template)
 
 
 def build(
@@ -67,7 +67,7 @@ def build(
     With ``say``, which is told what servers do, they may sample; without it the engine of this process does.
     """
     with starting_model(cfg) as path:
-        renderer = Renderer(load_tokenizer(path, cfg.agent.template))
+        renderer = load_renderer(path, cfg.agent.template)
         trained = [role for role in roles_of(cfg) or () if cfg.roles.get(role, "trainable") == "trainable"]
         only = trained[0] if len(trained) == 1 else ""
         check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)

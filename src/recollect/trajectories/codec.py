@@ -13,7 +13,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.types import Action, BadInput, Completion, Failure, Score, Task, Trajectory, Turn
+from recollect.trajectories.stored_images import file_name, images_of, placed, read_images, with_images
+from recollect.types import Action, BadInput, Completion, Failure, Image, Score, Task, Trajectory, Turn
 
 Row = dict[str, Any]
 DECIMALS = 6  # of a stored log-probability
@@ -48,6 +49,7 @@ def encode(task: Task, made: Trajectory, questions: Sequence[Row] = ()) -> Row:
         "tool_reward": made.tool_reward,
         "actions": [_action_row(action) for action in made.actions],
         "success": made.success,
+        **({"images": {i.digest: file_name(i) for i in images}} if (images := images_of(made)) else {}),
         "turns": [_turn_row(turn) for turn in made.turns],
     }
 
@@ -65,11 +67,13 @@ def _action_row(action: Action) -> Row:
 def _turn_row(turn: Turn) -> Row:
     """A turn; ``is_final`` is the number of the question that it answers, 0 in turns that answer none."""
     done = turn.completion
+    prompt, images = placed(turn.prompt_ids)
     return {
         "role": turn.role,
         "question": turn.question,
         "is_final": turn.question or int(turn.role == ANSWERING),
-        "prompt_ids": list(turn.prompt_ids),
+        "prompt_ids": prompt,
+        **({"images": images} if images else {}),
         "ids": list(done.ids),
         "logprobs": [round(p, DECIMALS) for p in done.logprobs],
         "text": done.text,
@@ -118,11 +122,12 @@ def _question(asked: Mapping[str, Any]) -> Row:
 
 def _trajectory(row: Mapping[str, Any], place: str) -> Trajectory:
     reward, failure, about = stored_reward(row, place), row.get("failure"), row.get("action_fields") or {}
+    images = read_images(row, place)
     actions = [_action(action, about.get(str(i)) or {}) for i, action in enumerate(row.get("actions") or ())]
     return Trajectory(
         str(row["task_id"]),
         int(row.get("sample") or 0),
-        [_turn(turn) for turn in turns_of(row) or ()],
+        [_turn(turn, images, place) for turn in turns_of(row) or ()],
         str(row.get("answer") or ""),
         str(row.get("stop") or ""),
         None if reward is None else _score(row, reward),
@@ -149,14 +154,16 @@ def _action(row: Mapping[str, Any], more: Mapping[str, Any]) -> Action:
     return Action(str(row["tool"]), row["input"], str(row["output"]), str(outcome), int(turn))
 
 
-def _turn(row: Mapping[str, Any]) -> Turn:
+def _turn(row: Mapping[str, Any], images: Mapping[str, Image], place: str) -> Turn:
     """A turn. The first versions named its question ``is_final`` and did not say ``is_trainable``."""
     logprobs = tuple(map(_number, row.get("logprobs") or ()))
     stop, version = row.get("stop", "stop"), int(row.get("version", -1))
     done = Completion(_ids(row["ids"]), logprobs, stop, version, row.get("text", ""))
     question = int(row.get("question", row.get("is_final")) or 0)
     trainable = bool(row.get("is_trainable", row.get("trainable", True)))
-    return Turn(str(row["role"]), _ids(row["prompt_ids"]), done, trainable, float(row.get("temperature", 1)), question)
+    prompt = with_images(_ids(row["prompt_ids"]), row.get("images"), images, place)
+    there = tuple(images[str(about["image"])] for about in row.get("images") or ())
+    return Turn(str(row["role"]), prompt, done, trainable, float(row.get("temperature", 1)), question, there)
 
 
 def _ids(given: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from recollect.registries import DOMAINS
 from recollect.trajectories.codec import Row
 from recollect.trajectories.collection import members
 from recollect.trajectories.field_names import NotATrajectory
+from recollect.trajectories.stored_images import located
 from recollect.trajectories.unify import unify
 from recollect.types import BadInput
 
@@ -75,7 +76,7 @@ def _numbered(path: Path) -> Iterator[tuple[str, Row]]:
 def _file(path: Path) -> Iterator[tuple[str, Row]]:
     """Rows of a file, attempts in unified form; a JSON file may also be a single one, or an object of several."""
     for place, row in _rows(path):
-        yield place, unified(place, row)
+        yield place, unified(place, located(row, path.parent))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:
@@ -110,4 +111,4 @@ def read_trajectories(path: Path) -> Iterator[Row]:
                 row = parse_json(line, str(path), number)
                 if not isinstance(row, dict):
                     raise BadInput(f"{path}, line {number}: expected an object, found {type(row).__name__}")
-                yield row
+                yield located(row, path.parent)

@@ -4,7 +4,7 @@ Each file adds its loops to the registry; messages name them in this order.
 """
 
 from recollect.agents.loops import recurrent, chat, hf, react, code, search_r1, search_once  # isort: skip
-from recollect.agents.loops import domain_agent, tool_memory, conversation_qa, baselines  # isort: skip
+from recollect.agents.loops import domain_agent, tool_memory, conversation_qa, baselines, gui  # isort: skip
 
 __all__ = [
     "baselines",
@@ -12,6 +12,7 @@ __all__ = [
     "code",
     "conversation_qa",
     "domain_agent",
+    "gui",
     "hf",
     "react",
     "recurrent",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.schema.agent import Agent, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
+from recollect.config.schema.agent import Agent, Gui, Judge, MemoryLimits, Recurrent, RecurrentMemory, Sandbox, Search
 from recollect.config.schema.algorithm import Algorithm, FilterGroups, KLControl
-from recollect.config.schema.data import Data, Ledger, Needle
+from recollect.config.schema.data import Data, Ledger, Needle, ScreenTasks
 from recollect.config.schema.memory import ConversationMemory, Rag, ToolMemory
 from recollect.config.schema.policy import (
     Actor,
@@ -41,6 +41,7 @@ __all__ = [
     "Data",
     "Evaluation",
     "FilterGroups",
+    "Gui",
     "Judge",
     "KLControl",
     "Ledger",
@@ -58,6 +59,7 @@ __all__ = [
     "RewardModel",
     "Rollout",
     "Sandbox",
+    "ScreenTasks",
     "Search",
     "ToolMemory",
     "Trainer",
@@ -83,6 +85,7 @@ class Config:
     evaluation: Evaluation = field(default_factory=Evaluation)
     trainer: Trainer = field(default_factory=Trainer)
     sandbox: Sandbox = field(default_factory=Sandbox)
+    gui: Gui = field(default_factory=Gui)
     search: Search = field(default_factory=Search)
     judge: Judge = field(default_factory=Judge)
     roles: dict[str, str] = field(default_factory=dict)  # NAME: trainable, frozen:DIR, endpoint:URL or serve:DIR

@@ -69,6 +69,17 @@ class Agent:
 
 
 @dataclass
+class Gui:
+    """The agent `gui`, which works a screen. Its steps are limited by agent.max_turns."""
+
+    environment: str = "screen"  # screen (made up), browser, or module:function, or file.py:function
+    syntax: str = choice("ui_tars", "qwen")  # how its model writes actions: UI-TARS' calls, or Qwen's computer_use
+    # what the numbers of a place are: pixels as the model's processor scales the picture, or thousandths of it
+    coordinates: str = choice("pixels", "thousandths")
+    history: int = positive(5)  # screenshots in a prompt; older ones are left out
+
+
+@dataclass
 class Sandbox:
     """Where programs run that the model wrote. The limits of a call hold for all of its processes together."""
 

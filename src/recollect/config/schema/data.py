@@ -49,6 +49,22 @@ class Ledger:
     early: float = share(0.25)  # share of questions that are asked after an earlier session
 
 
+def _screen_goals(goals: list[str]) -> bool:
+    return bool(goals) and set(goals) <= {"press", "tick", "fill", "pick"}
+
+
+@dataclass
+class ScreenTasks:
+    """The made-up screens of the agent `gui` (data.made_up=screen)."""
+
+    rows: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # cells from top to bottom
+    columns: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # cells from left to right
+    widgets: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # at most
+    # what is asked: press a button, tick a box, fill a field, pick a line of a list
+    goals: list[str] = must(["press", "tick", "fill"], _screen_goals, " must be among press, tick, fill and pick")
+    scale: int = must(1, lambda n: 1 <= n <= 16, " must be between 1 and 16")  # a cell has 16 × 16 pixels times this
+
+
 def _samples_rule(key: str, value: int) -> str:
     if value == 0:
         return f"{key}=0 leaves nothing to train on; -1 takes all"
@@ -86,3 +102,4 @@ class Data:
     )
     needle: Needle = field(default_factory=Needle)
     ledger: Ledger = field(default_factory=Ledger)
+    screen: ScreenTasks = field(default_factory=ScreenTasks)

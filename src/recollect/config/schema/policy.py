@@ -46,7 +46,7 @@ class Optim:
 class Model:
     """The model that is trained."""
 
-    # a folder, a GGUF file, a hub name, `smollm2`, `tiny` (embedded); random: `scratch`, `scratch_small`, …`_tools`
+    # a folder, a GGUF file, a hub name, `smollm2`, `tiny` (embedded); random: `scratch`, …_small, …_tools, …_vision
     path: str = filled("tiny", "name a folder, a GGUF file, a hub name, smollm2 or tiny")
     enable_gradient_checkpointing: bool = True  # recompute activations of as few layers as free memory asks for
     use_remove_padding: bool = True  # pack sequences and share their prefixes; False: one sequence at a time
@@ -110,6 +110,7 @@ class Actor:
     target_kl: float | None = positive(None)
     shuffle: bool = True  # several updates per step: a new seeded order of tasks for each epoch; False: as sampled
     dtype: str = choice("auto", "float32", "bfloat16")  # compute type of the update; weights are float32
+    freeze_vision_tower: bool = True  # of a model that sees: train its language part alone
 
 
 @dataclass

@@ -153,7 +153,6 @@ ANSWERS: Mapping[str, Answer] = {
         "with algorithm.rollout_is=token",
         expand=lambda value, given: _importance(value),
     ),
-    f"{ACTOR}.freeze_vision_tower": Refused("models with pictures are not trained"),
     f"{ACTOR}.calculate_entropy": Same("the entropy is a metric of every step"),
     f"{ACTOR}.calculate_sum_pi_squared": Refused("the estimator optimal_token_baseline is not there"),
     f"{ACTOR}.sum_pi_squared_checkpointing": Refused("the estimator optimal_token_baseline is not there"),

@@ -148,7 +148,7 @@ class KernelPrefill(KernelAttention):
         size = int(counts.sum())
         memory = np.array([p.memory.data_ptr() for p in prefixes], np.int64)
         room = np.array([p.room for p in prefixes], np.int64)
-        spot, starts = np.concatenate([c.positions for c in chunks]), np.cumsum(counts) - counts
+        spot, starts = np.concatenate([c.places for c in chunks]), np.cumsum(counts) - counts
         store = {"prefill": 1, "slot": np.repeat(memory, counts), "spot": spot, "into": np.repeat(room, counts)}
         task = [np.arange(s, s + n, TASK) for s, n in zip(starts, counts, strict=True)]
         tasks = np.array([len(t) for t in task])

@@ -67,7 +67,7 @@ class CpuBackend(PlainBackend):
         if not chunks:
             return []
         attention = KernelPrefill(self.attention, self.cache, chunks)
-        return [FlatPart(attention, [c.tokens for c in chunks], [c.positions for c in chunks])]
+        return [FlatPart(attention, [c.tokens for c in chunks], [c.rotary for c in chunks])]
 
     def run_model(self, batch: FlatBatch, keep: np.ndarray) -> Tensor:
         """[kept tokens, vocabulary] logits; where all rows decode, by one compiled call."""

@@ -21,6 +21,7 @@ from recollect.models.attention import using, window_of
 from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
 from recollect.models.native.modules import CompiledAttention, CompiledMlp, CompiledNorm, randomised
+from recollect.models.text_config import text_config
 
 LARGEST = 64_000_000  # parameters; the steps of a larger model are not short
 _INTEGER, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
@@ -70,7 +71,7 @@ class Decoder:
         self.heads = self.layers[0].self_attn.heads
         self.function: Any = function(SOURCE, "decode", "p", model.dtype, "cpu")
         self.job = _Decode(
-            width=model.config.hidden_size,
+            width=text_config(model).hidden_size,
             inner=self.layers[0].mlp.gate_proj.out_features,
             layers=len(self.layers),
             late=norm.late,

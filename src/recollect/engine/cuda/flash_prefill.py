@@ -100,7 +100,7 @@ class FlashPrefill:
     def part(self) -> FlatPart:
         """All of it: the rows' tokens, then those of prefixes."""
         tokens = [*(r.suffix for r in self.joining), *(c.tokens for c in self.chunks)]
-        return FlatPart(self, tokens, [*(r.positions for r in self.joining), *(c.positions for c in self.chunks)])
+        return FlatPart(self, tokens, [*(r.positions for r in self.joining), *(c.places for c in self.chunks)])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring, last: bool = False) -> Tensor:
         """Queries [heads, tokens, dim] → [tokens, heads, dim]; new keys and values are stored."""

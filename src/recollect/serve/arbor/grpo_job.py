@@ -12,7 +12,7 @@ from typing import Any
 
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.models.load import load_tokenizer
+from recollect.models.load import load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.runs.directory import RunDirectory
 from recollect.serve.arbor.job_files import FAILED, RUNNING, SUCCEEDED, JobFiles, JobRecord
@@ -252,6 +252,6 @@ def make_policy(cfg: Config, warn: Callable[[str], None]) -> TrainedPolicy:
     """The learner of a configuration, a sampler of its weights and the renderer of its prompts."""
     steps = cfg.trainer.total_training_steps or 1
     with starting_model(cfg) as path:
-        renderer = Renderer(load_tokenizer(path, cfg.agent.template))
+        renderer = load_renderer(path, cfg.agent.template)
         learner = make_learner(cfg, path, cfg.actor_rollout_ref.actor.optim, steps, warn)
         return TrainedPolicy(renderer, learner, make_sampler(cfg, learner, path, renderer.decode))

@@ -14,7 +14,7 @@ from recollect.config.compose import compose
 from recollect.files.output import refuse_unwritable
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
-from recollect.models.tiny import SCRATCH
+from recollect.models.scratch_models import SCRATCH
 from recollect.samplers.bindings import RoleBinder
 from recollect.samplers.checkpoint_roles import config_of
 from recollect.samplers.sampler import Sampler

@@ -115,7 +115,10 @@ def _completion(row: Any, where: str, renderer: Renderer) -> PostedCompletion:
         raise BadRequest(f"{where}.completion must be {{role, content}} with a text", "batch")
     if not _is_number(reward):
         raise BadRequest(f"{where}.reward must be a finite number", "batch")
-    return PostedCompletion(tuple(read_messages(messages, renderer)), said["content"], float(reward))
+    read = read_messages(messages, renderer)
+    if any(message.images for message in read):
+        raise BadRequest(f"{where}.messages hold images, which are not trained through this server", "batch")
+    return PostedCompletion(tuple(read), said["content"], float(reward))
 
 
 def _metrics(given: Any) -> dict[str, float]:

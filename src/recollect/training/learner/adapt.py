@@ -8,12 +8,15 @@ from typing import Any
 from recollect.config import CriticModel, Model
 from recollect.models.load import EMBEDDED
 from recollect.models.lora import add_adapter
-from recollect.models.tiny import SCRATCH
+from recollect.models.scratch_models import SCRATCH
+from recollect.models.vision import freeze_tower
 from recollect.training.learner import recompute
 
 
-def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int) -> Any:
-    """Put in what the configuration asks for: gradient checkpointing, a LoRA adapter."""
+def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int, freeze: bool = True) -> Any:
+    """Put in what the configuration asks for: gradient checkpointing, a LoRA adapter; ``freeze`` a vision tower."""
+    if freeze:
+        freeze_tower(model)
     if cfg.enable_gradient_checkpointing:
         recompute.allow(model)
     if cfg.lora_rank > 0:

@@ -24,6 +24,7 @@ from recollect.engine import load_fitted
 from recollect.models.attention import is_ours
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.starting_model import starting_model
+from recollect.models.text_config import text_config
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner.adapt import adapt
@@ -44,7 +45,7 @@ class ValueModel(nn.Module):
     def __init__(self, body: Any) -> None:
         super().__init__()
         self.body, self.config = body, body.config
-        self.value_head = nn.Linear(body.config.hidden_size, 1, device=next(body.parameters()).device)
+        self.value_head = nn.Linear(text_config(body).hidden_size, 1, device=next(body.parameters()).device)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 
@@ -210,9 +211,9 @@ def _own_body(cfg: Config, actor: TrainedModel) -> Any:
     with starting_model(cfg, name) as path:
         whole = load_fitted(path, torch.float32, actor.device.type)
     check_head(whole)
-    if whole.config.vocab_size < actor.model.config.vocab_size:
+    if text_config(whole).vocab_size < text_config(actor.model).vocab_size:
         raise BadInput(
-            f"critic.model.path={name} knows {whole.config.vocab_size} tokens and the actor "
-            f"{actor.model.config.vocab_size}; the critic has to read the actor's tokens"
+            f"critic.model.path={name} knows {text_config(whole).vocab_size} tokens and the actor "
+            f"{text_config(actor.model).vocab_size}; the critic has to read the actor's tokens"
         )
     return adapt(whole.base_model, cfg.critic.model, name, cfg.trainer.seed)

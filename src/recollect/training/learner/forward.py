@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from recollect.engine.shape import require_ours
 from recollect.models.attention import using
 from recollect.models.native.blocks import able, logprob_entropy
 from recollect.models.plain_rows import body_of, is_plain, row_states
+from recollect.models.states import States
+from recollect.models.text_config import text_config
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.tree import build_tree
 from recollect.training.learner.free_memory import free_bytes
@@ -81,21 +82,15 @@ def predict(model: Any, packed: Packed) -> Prediction:
         hidden = hidden.float()[packed.parents].to(hidden.dtype)
     if vars(model).get("recollect_whole_head"):
         return Prediction(hidden, partial(whole_head, model), None)
-    return Prediction(hidden, model.get_output_embeddings(), getattr(model.config, "final_logit_softcapping", None))
-
-
-class _States(BaseModelOutputWithPast):
-    """Hidden states as a body returns them, and nothing else that a model may ask for."""
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):
-            raise AttributeError(name)
+    return Prediction(
+        hidden, model.get_output_embeddings(), getattr(text_config(model), "final_logit_softcapping", None)
+    )
 
 
 def whole_head(model: Any, hidden: Tensor) -> Tensor:
     """Logits of hidden states by all that a model does after its body: scaling, or layers before its head."""
     body = body_of(model)
-    forward, body.forward = body.forward, lambda *args, **more: _States(last_hidden_state=hidden[None])
+    forward, body.forward = body.forward, lambda *args, **more: States(last_hidden_state=hidden[None])
     try:
         ids = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
         return model(input_ids=ids, use_cache=False).logits[0]
@@ -210,7 +205,7 @@ def statistics(
     The reference gets no gradient.
     """
     policy = predict(model, packed)
-    rows = chunk or policy.at_once(model.config.vocab_size, 1 if reference is None else 2)
+    rows = chunk or policy.at_once(text_config(model).vocab_size, 1 if reference is None else 2)
     return in_pieces(policy, packed.targets, rows, temperature, reference)
 
 

@@ -14,6 +14,7 @@ from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.lora import halve_base, is_adapted
 from recollect.models.shared_weights import is_shared, see_same, twin
+from recollect.models.vision import freeze_tower
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.adapt import adapt
 from recollect.training.learner.forward import check_head
@@ -29,7 +30,8 @@ def make_learner(
     model = load_fitted(path, torch.float32, device)
     check_head(model)
     threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))
-    adapt(model, cfg.actor_rollout_ref.model, cfg.actor_rollout_ref.model.path, cfg.trainer.seed)
+    chosen = cfg.actor_rollout_ref.model
+    adapt(model, chosen, chosen.path, cfg.trainer.seed, actor.freeze_vision_tower)
     dtype, sampled = (pick_dtype(name, device) for name in (actor.dtype, cfg.actor_rollout_ref.rollout.dtype))
     half = dtype == sampled == torch.bfloat16
     if half and is_adapted(model):
@@ -52,6 +54,8 @@ def make_sampler(cfg: Config, learner: LocalLearner, path: str, decode: Callable
         model = twin(trained.model)
     else:
         model = trained.model if dtype == torch.float32 else load_fitted(path, dtype, device)
+        if cfg.actor_rollout_ref.actor.freeze_vision_tower:
+            freeze_tower(model)
     learner.lent = is_shared(trained.model, model)
     if learner.lent:  # weights that the engine samples with are always in use
         trained.offload = replace(trained.offload, param_offload=False)

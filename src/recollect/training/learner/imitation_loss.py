@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from recollect.models.text_config import text_config
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner.forward import Prediction, predict
 
@@ -20,7 +21,7 @@ def token_losses(model: Any, packed: Packed, chunk: int | None = None) -> tuple[
     nothing is computed that imitation does not need.
     """
     policy = predict(model, packed)
-    rows = chunk or policy.at_once(model.config.vocab_size)
+    rows = chunk or policy.at_once(text_config(model).vocab_size)
     if len(policy.hidden) <= rows:
         return _piece(policy, policy.hidden, packed.targets)
     pieces = []

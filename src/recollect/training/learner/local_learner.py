@@ -16,6 +16,7 @@ from recollect.models.checksums import write_checksums
 from recollect.models.device import pick_dtype
 from recollect.models.load import context_window
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy, plain_weights
+from recollect.models.text_config import text_config
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
 from recollect.runs.directory import remove_tree, replace_tree
@@ -76,7 +77,7 @@ class LocalLearner(LocalPolicy):
         """What the model is."""
         model = self.trained.model
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        return ModelFacts(context_window(model.config), model.config.vocab_size, count, fit_of(model.config).note)
+        return ModelFacts(context_window(model.config), text_config(model).vocab_size, count, fit_of(model.config).note)
 
     # ---- RL ----
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from recollect.models.compiled import worth_compiling
 from recollect.models.small_copy import token_shape
+from recollect.models.text_config import text_config
 from recollect.training.learner.forward import CHUNK_LOGITS
 from recollect.training.learner.free_memory import free_bytes
 
@@ -59,9 +60,10 @@ def choose(model: Any, tokens: int, owed: int) -> None:
     if not layers:
         return
     first = next(model.parameters())
-    entry = tokens * model.config.hidden_size * first.element_size()  # autocast leaves what goes between layers alone
-    kept = tokens * kept_numbers(model.config, worth_compiling(model)) * first.element_size()
-    logits = min(CHUNK_LOGITS[first.device.type], tokens * model.config.vocab_size)
+    config = text_config(model)
+    entry = tokens * config.hidden_size * first.element_size()  # autocast leaves what goes between layers alone
+    kept = tokens * kept_numbers(config, worth_compiling(model)) * first.element_size()
+    logits = min(CHUNK_LOGITS[first.device.type], tokens * config.vocab_size)
     free = free_bytes(first.device) - owed - logits * LOGIT - kept  # a layer more, for what is made on the way
     count = layers_to_recompute(len(layers), kept, entry, free)
     for index, layer in enumerate(layers):

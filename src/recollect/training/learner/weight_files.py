@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from recollect.models.kind_check import loader_of, sees
 from recollect.models.lora import is_adapted, load_adapter, save_adapter
 from recollect.models.weights_check import check_finite
 from recollect.training.learner.master_weights import Masters
@@ -30,8 +32,11 @@ def read_weights(folder: Path, model: Any, masters: Masters | None = None) -> No
         load_adapter(model, folder)
         return
     weights: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("model*.safetensors")):
-        weights |= load_file(file)
+    if sees(model.config):  # the library's files name the weights of such models otherwise than its modules do
+        weights = loader_of(model.config).from_pretrained(folder, dtype=torch.float32).state_dict()
+    else:
+        for file in sorted(folder.glob("model*.safetensors")):
+            weights |= load_file(file)
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:

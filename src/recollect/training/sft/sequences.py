@@ -86,8 +86,13 @@ def row_samples(row: dict[str, Any], place: str, index: int, renderer: Renderer)
         if said is None:
             return []
         row = said
-    ids, mask = tokenise(read_conversation(row, place), renderer)
-    return [Sample(np.array(ids, np.int64), np.array(mask, bool), np.zeros(len(ids), np.float32), index, 0)]
+    script = read_conversation(row, place)
+    try:
+        ids, mask = tokenise(script, renderer)
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from None
+    nothing = np.zeros(len(ids), np.float32)
+    return [Sample(np.array(ids, np.int64), np.array(mask, bool), nothing, index, 0, images=script.images)]
 
 
 def can_be_said(row: dict[str, Any]) -> bool:

@@ -28,8 +28,8 @@ from recollect.config.startup_messages import startup_messages
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
 from recollect.models.device import pick_device
-from recollect.models.load import context_window, load_config, load_tokenizer, model_path
-from recollect.models.tiny import SCRATCH
+from recollect.models.load import context_window, load_config, load_renderer, load_tokenizer, model_path
+from recollect.models.scratch_models import SCRATCH
 from recollect.policies.endpoint import Endpoint
 from recollect.registries import AGENTS, TOOLS
 from recollect.retrieval.corpus import MADE_UP_CORPUS, files_of
@@ -145,7 +145,7 @@ def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
     folder = None if path in SCRATCH else Path(model_path(path))
     if folder and folder.is_dir() and (wrong := problem(folder)):
         raise BadInput(f"{path} is not a whole model: {wrong}")
-    renderer = Renderer(load_tokenizer(path, cfg.agent.template))
+    renderer = load_renderer(path, cfg.agent.template)
     question = max((t.question for t in tasks), key=len, default="")
     config = load_config(path)
     check_window(cfg, renderer, context_window(config), question)

@@ -20,6 +20,7 @@ from recollect.engine.attention_check import fit_of
 from recollect.engine.make_engine import make_engine
 from recollect.models.attention import register
 from recollect.models.device import pick_device, pick_dtype, thread_counts
+from recollect.models.kind_check import sees
 from recollect.models.load import load_config
 from recollect.registries import ESTIMATORS
 from recollect.types import Sampling
@@ -63,7 +64,7 @@ def step_time(cfg: Config, made: TokenEstimate) -> StepTime | None:
     path = cfg.actor_rollout_ref.model.path
     config = load_config(path)
     count = cfg.data.train_batch_size * cfg.actor_rollout_ref.rollout.n
-    if cfg.data.offline_files or not fit_of(config).fast or not _layers(config):
+    if cfg.data.offline_files or sees(config) or not fit_of(config).fast or not _layers(config):
         return None
     try:
         pace = measure(cfg, config, min(count, cfg.actor_rollout_ref.rollout.max_num_seqs))

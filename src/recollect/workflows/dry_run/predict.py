@@ -13,6 +13,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.servers import served
 from recollect.models.device import pick_device, pick_dtype
+from recollect.models.kind_check import loader_of
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
 from recollect.registries import ESTIMATORS
@@ -64,16 +65,14 @@ class Need:
 
 def shape(path: str, lora_rank: int = 0, targets: Sequence[str] = ()) -> Shape:
     """A model's shape, from its configuration alone; no weights are read."""
-    from transformers import AutoModelForCausalLM
-
     config = load_config(path)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = loader_of(config).from_config(config)
     layers, heads, dim = token_shape(config)
     linear = [
         (name, m)
         for name, m in model.named_modules()
-        if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()
+        if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings() and ".visual." not in f".{name}."
     ]
     chosen = [m for name, m in linear if "all-linear" in targets or name.rsplit(".", 1)[-1] in targets]
     adapter = sum(lora_rank * (m.in_features + m.out_features) for m in chosen)

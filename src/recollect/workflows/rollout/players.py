@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from recollect.agents.session import Binding
-from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.domains.registry import expert_of
 from recollect.policies.scripted import Expert
@@ -48,7 +47,7 @@ def players(cfg: Config, policy: str, user: str | None, tasks: Sequence[Task]) -
 
 
 def _expert(cfg: Config) -> Binding:
-    from recollect.models.load import EMBEDDED, load_tokenizer
+    from recollect.models.load import EMBEDDED, load_renderer
 
-    renderer = Renderer(load_tokenizer(EMBEDDED, cfg.agent.template))
+    renderer = load_renderer(EMBEDDED, cfg.agent.template)
     return Binding(Expert(renderer, expert_of(cfg.agent.agent_type)), renderer, trainable=False)

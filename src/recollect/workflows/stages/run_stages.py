@@ -6,7 +6,6 @@ Each stage is a run of its own below the common directory, so a killed command g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from recollect.files.output import refuse_unwritable, write_atomic
 from recollect.models.checkpoints import find_checkpoint, pin_models
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.load import load_model
-from recollect.models.tiny import SCRATCH, save_scratch
+from recollect.models.scratch_models import SCRATCH
 from recollect.models.weights_digest import weights_digest
 from recollect.rewards.before_run import check_reward
 from recollect.runs.directory import RunDirectory, dump
@@ -80,7 +79,7 @@ class Work:
             return name
         folder = plan.root / "base"
         if not (folder / "config.json").is_file():
-            save_scratch(folder, plan.cfg.trainer.seed, **asdict(SCRATCH[name]))
+            SCRATCH[name].save(folder, plan.cfg.trainer.seed)
         return str(folder)
 
     def _stage(self, stage: Stage) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from recollect.config.compose import Override, compose, read_recipe
 from recollect.config.roles import KINDS, roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
-from recollect.models.tiny import SCRATCH
+from recollect.models.scratch_models import SCRATCH
 from recollect.runs.directory import RunDirectory
 from recollect.types import BadInput
 

@@ -1,0 +1,240 @@
+"""Actions as models write them: UI-TARS' calls, and the calls of Qwen's tool `computer_use`.
+
+Numbers are read as the model says them; `Frame` turns them into the screen's pixels. Text that holds no action, or one
+that lacks what it needs, is an error in words for the model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.gui.environment import ActionKind, GuiAction, Point
+
+LONGEST = 4000  # characters of a text that is typed
+STEPS = 20  # of scrolling, at most
+PIXELS_A_STEP = 100  # of scrolling, as Qwen's tool counts
+
+
+class BadAction(ValueError):
+    """What a model wrote is no action. The message is for the model."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """From the numbers that a model says to the screen's pixels."""
+
+    width: int  # of the screen
+    height: int
+    seen: tuple[float, float]  # what its width and height are in the model's numbers
+
+    def point(self, x: float, y: float) -> Point:
+        """A place on the screen; one outside of it is an error."""
+        wide, high = self.seen
+        if not (0 <= x <= wide and 0 <= y <= high):
+            raise BadAction(f"({x:g},{y:g}) is outside of the screen of {wide:g} × {high:g}")
+        return min(x * self.width / wide, self.width - 1), min(y * self.height / high, self.height - 1)
+
+    def said(self, point: Point) -> tuple[int, int]:
+        """The numbers of a place as a model would say them."""
+        wide, high = self.seen
+        return round(point[0] * wide / self.width), round(point[1] * high / self.height)
+
+
+ReadAction = Callable[[str, Frame], GuiAction]
+
+_CALL = re.compile(r"([a-z_]+)\(([^\n]*)\)\s*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_UI_TARS: dict[str, ActionKind] = {
+    "click": "click",
+    "left_single": "click",
+    "left_double": "double_click",
+    "double_click": "double_click",
+    "right_single": "right_click",
+    "right_click": "right_click",
+    "drag": "drag",
+    "type": "type",
+    "hotkey": "key",
+    "key": "key",
+    "press": "key",
+    "scroll": "scroll",
+    "wait": "wait",
+    "finished": "finished",
+}
+_DOWN = {"down": 5, "up": -5}
+
+
+def read_ui_tars(text: str, frame: Frame) -> GuiAction:
+    """The action of a text that ends with `Action: click(start_box='(10,20)')` or the like."""
+    calls = _CALL.findall(text.rpartition("Action:")[2].strip())
+    if not calls:
+        raise BadAction("there is no action; write one such as Action: click(start_box='(10,20)')")
+    name, inside = calls[0]
+    kind = _UI_TARS.get(name)
+    if kind is None:
+        raise BadAction(f"there is no action {name[:40]}; there are {', '.join(_UI_TARS)}")
+    given = {key: _unescaped(a or b) for key, a, b in _ARGUMENT.findall(inside)}
+    place = next((given[key] for key in ("start_box", "point", "start_point") if key in given), "")
+    end = next((given[key] for key in ("end_box", "end_point") if key in given), "")
+    direction = given.get("direction", "down")
+    if kind == "scroll" and direction not in _DOWN:
+        raise BadAction(f"scroll up or down, and not {direction[:20]}")
+    return _made(
+        kind,
+        _place(place, frame),
+        _place(end, frame),
+        given.get("content", given.get("key", "")),
+        _DOWN[direction] if kind == "scroll" else 0,
+    )
+
+
+def write_ui_tars(action: GuiAction, frame: Frame) -> str:
+    """An action as UI-TARS writes it."""
+    box = lambda point: f"'({','.join(map(str, frame.said(point)))})'"
+    name = {"double_click": "left_double", "right_click": "right_single", "key": "hotkey"}.get(action.kind, action.kind)
+    parts = [f"start_box={box(action.point)}"] if action.point else []
+    parts += [f"end_box={box(action.end)}"] if action.end else []
+    text = action.text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    parts += [f"{'key' if action.kind == 'key' else 'content'}='{text}'"] if action.text else []
+    parts += [f"direction='{'down' if action.amount > 0 else 'up'}'"] if action.kind == "scroll" else []
+    return f"Action: {name}({', '.join(parts)})"
+
+
+_QWEN: dict[str, ActionKind] = {
+    "left_click": "click",
+    "click": "click",
+    "double_click": "double_click",
+    "right_click": "right_click",
+    "left_click_drag": "drag",
+    "type": "type",
+    "key": "key",
+    "scroll": "scroll",
+    "wait": "wait",
+    "terminate": "finished",
+    "answer": "finished",
+}
+_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
+
+
+def read_qwen(text: str, frame: Frame) -> GuiAction:
+    """The action of a text with a call of `computer_use`: {"action": "left_click", "coordinate": [10, 20]}."""
+    found = _BLOCK.search(text)
+    try:
+        call = json.loads(found[1] if found else "")
+        given = call.get("arguments", {}) if isinstance(call, Mapping) else {}
+        given = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        raise BadAction("there is no call that can be read; write one of computer_use inside <tool_call>") from None
+    name = given.get("action") if isinstance(given, Mapping) else None
+    kind = _QWEN.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise BadAction(f"there is no action {str(name)[:40]}; there are {', '.join(_QWEN)}")
+    keys = given.get("keys")
+    text = given.get("text", given.get("status", ""))
+    if kind == "key" and isinstance(keys, list):
+        text = " ".join(map(str, keys))
+    amount = 0
+    if kind == "scroll":
+        pixels = given.get("pixels", 0)
+        if isinstance(pixels, bool) or not isinstance(pixels, int | float) or not abs(pixels) < 1e6 or not pixels:
+            raise BadAction("scroll needs pixels, a number: positive is up")
+        amount = int(-pixels / abs(pixels) * max(1, abs(pixels) // PIXELS_A_STEP))
+    place, end = _pair(given.get("coordinate"), frame), None
+    if kind == "drag":
+        place, end = _pair(given.get("start_coordinate"), frame), place
+    return _made(kind, place, end, str(text), amount)
+
+
+def write_qwen(action: GuiAction, frame: Frame) -> str:
+    """An action as a call of `computer_use`."""
+    names = {kind: name for name, kind in reversed(_QWEN.items())}
+    given: dict[str, Any] = {"action": names[action.kind]}
+    end = action.end or action.point
+    if end:
+        given["coordinate"] = list(frame.said(end))
+    if action.kind == "drag" and action.point:
+        given["start_coordinate"] = list(frame.said(action.point))
+    if action.kind == "key":
+        given["keys"] = action.text.split()
+    elif action.text and action.kind != "finished":
+        given["text"] = action.text
+    if action.kind == "finished":
+        given["status"] = action.text or "success"
+    if action.kind == "scroll":
+        given["pixels"] = -PIXELS_A_STEP * action.amount
+    return f"<tool_call>\n{json.dumps({'name': 'computer_use', 'arguments': given})}\n</tool_call>"
+
+
+def _made(kind: ActionKind, point: Point | None, end: Point | None, text: str, amount: int) -> GuiAction:
+    """An action that has what its kind needs."""
+    if kind in ("click", "double_click", "right_click", "drag") and point is None:
+        raise BadAction(f"{kind} needs a place")
+    if kind == "drag" and end is None:
+        raise BadAction("drag needs a place to end at")
+    if kind in ("type", "key") and not text:
+        raise BadAction(f"{kind} needs {'a text' if kind == 'type' else 'keys'}")
+    if len(text) > LONGEST:
+        raise BadAction(f"a text may have {LONGEST} characters")
+    return GuiAction(kind, point, end, text, max(-STEPS, min(STEPS, amount)))
+
+
+def _place(text: str, frame: Frame) -> Point | None:
+    """A point from (x,y), <point>x y</point>, or the middle of (x1,y1,x2,y2)."""
+    if not text:
+        return None
+    numbers = [float(n) for n in _NUMBER.findall(text)]
+    if len(numbers) == 4:
+        numbers = [(numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2]
+    if len(numbers) != 2:
+        raise BadAction(f"a place is two numbers, (x,y), and not {text[:40]}")
+    return frame.point(numbers[0], numbers[1])
+
+
+def _pair(value: Any, frame: Frame) -> Point | None:
+    if value is None:
+        return None
+    is_pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
+    if not is_pair or not all(isinstance(n, int | float) and not isinstance(n, bool) for n in value):
+        raise BadAction(f"a coordinate is two numbers, [x, y], and not {str(value)[:40]}")
+    return frame.point(float(value[0]), float(value[1]))
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+
+
+@dataclass(frozen=True)
+class ActionSyntax:
+    """How a family of models writes actions, and what its system prompt says about that."""
+
+    read: ReadAction
+    write: Callable[[GuiAction, Frame], str]
+    prompt: str
+
+
+UI_TARS_PROMPT = """You work with a computer. In each step you are given a screenshot; reply with the next action.
+
+Action: click(start_box='(x,y)')
+Action: left_double(start_box='(x,y)')
+Action: right_single(start_box='(x,y)')
+Action: drag(start_box='(x,y)', end_box='(x,y)')
+Action: type(content='text')
+Action: hotkey(key='ctrl c')
+Action: scroll(start_box='(x,y)', direction='down')
+Action: wait()
+Action: finished(content='answer')"""
+QWEN_PROMPT = """You work with a computer. In each step you are given a screenshot; reply with one call of the tool
+computer_use inside <tool_call></tool_call>, as JSON: {"name": "computer_use", "arguments": {"action": …}}.
+
+The actions are left_click, double_click and right_click with a coordinate [x, y]; left_click_drag with a
+start_coordinate and a coordinate; type with a text; key with keys; scroll with pixels (positive is up); wait; and
+terminate with a status, success or failure. The screen has {width} × {height} pixels."""
+
+SYNTAXES = {
+    "ui_tars": ActionSyntax(read_ui_tars, write_ui_tars, UI_TARS_PROMPT),
+    "qwen": ActionSyntax(read_qwen, write_qwen, QWEN_PROMPT),
+}

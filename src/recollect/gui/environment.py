@@ -1,0 +1,52 @@
+"""What the agent `gui` asks of an environment: a picture of the screen, and the effect of an action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from recollect.types import Image
+
+ActionKind = Literal["click", "double_click", "right_click", "drag", "type", "key", "scroll", "wait", "finished"]
+Point = tuple[float, float]  # pixels from the left and the top
+
+
+@dataclass(frozen=True)
+class GuiAction:
+    """One action, in the screen's own pixels."""
+
+    kind: ActionKind
+    point: Point | None = None  # where; None: where the pointer is, or nowhere
+    end: Point | None = None  # where a drag ends
+    text: str = ""  # what is typed, the keys that are pressed together, or what is said at the end
+    amount: int = 0  # of scrolling: steps down; negative: up
+
+    def shown(self) -> dict[str, Any]:
+        """The action for people and files."""
+        where = {name: [round(v) for v in p] for name, p in (("point", self.point), ("end", self.end)) if p}
+        said = {"text": self.text} if self.text else {}
+        return {**where, **said, **({"amount": self.amount} if self.amount else {})}
+
+
+class Environment(Protocol):
+    """A screen with a state, for one attempt at one task."""
+
+    async def see(self) -> Image:
+        """A picture of the screen as it is now."""
+        ...
+
+    async def act(self, action: GuiAction) -> str:
+        """Take an action; what was wrong with it, in words for the model, or nothing."""
+        ...
+
+    async def reached(self) -> bool:
+        """True when the task's goal state is there."""
+        ...
+
+    async def ended(self) -> bool:
+        """True when nothing more can be done."""
+        ...
+
+    async def close(self) -> None:
+        """Free what it holds."""
+        ...

@@ -1,0 +1,196 @@
+"""A small made-up screen: buttons, fields, check boxes and lists with labels, on a grid of cells.
+
+Every widget is one cell, and a list one cell for each line that it shows. What is drawn is in `screen_drawing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from recollect.gui.environment import GuiAction, Point
+from recollect.gui.screen_drawing import draw_screen
+from recollect.types import Image
+
+WidgetKind = Literal["button", "field", "box", "list"]
+CELL = 16  # pixels of a cell's side at scale 1
+LONGEST_TEXT = 2  # letters that fit a cell
+
+
+@dataclass
+class Widget:
+    """One widget: where it is, what is written on it, and its state."""
+
+    kind: WidgetKind
+    label: str
+    row: int
+    column: int
+    colour: tuple[int, int, int]
+    text: str = ""  # of a field: what was typed; of a list: the line that was picked
+    on: bool = False  # a box that is ticked, a button that was pressed
+    lines: list[str] = field(default_factory=list)  # of a list
+    first: int = 0  # the line that a list shows at its top
+    shown: int = 1  # cells that it has, one below the other
+
+    def holds(self, row: int, column: int) -> bool:
+        """Whether a cell is its own."""
+        return column == self.column and self.row <= row < self.row + self.shown
+
+    @property
+    def state(self) -> tuple[str, bool]:
+        """What actions change of it."""
+        return self.text, self.on
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What has to be so: of the widgets, this one has changed in this way and no other has."""
+
+    kind: WidgetKind
+    label: str
+    text: str = ""  # of a field or a list
+
+
+@dataclass
+class Screen:
+    """A screen of widgets. It is an `Environment`, and `row` makes it from what a task's fields say."""
+
+    rows: int
+    columns: int
+    widgets: list[Widget]
+    goal: Goal
+    background: tuple[int, int, int] = (255, 255, 255)
+    scale: int = 1
+    focus: int | None = None  # the field that keys go to
+
+    @staticmethod
+    def of(said: Mapping[str, Any]) -> Screen:
+        """The screen that a task describes, as it is at the beginning."""
+        widgets = [Widget(**{**w, "colour": tuple(w["colour"])}) for w in said["widgets"]]
+        plain = {k: v for k, v in said.items() if k not in ("widgets", "goal", "background")}
+        return Screen(**plain, widgets=widgets, goal=Goal(**said["goal"]), background=tuple(said["background"]))
+
+    def row(self) -> dict[str, Any]:
+        """The screen as plain values, for a task's fields."""
+        return asdict(self)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self.columns * CELL * self.scale, self.rows * CELL * self.scale
+
+    def centre(self, widget: Widget, line: int = 0) -> Point:
+        """The middle of a widget's cell."""
+        side = CELL * self.scale
+        return (widget.column + 0.5) * side, (widget.row + line + 0.5) * side
+
+    def at(self, point: Point) -> tuple[Widget | None, int]:
+        """The widget at a place, and which of its cells."""
+        side = CELL * self.scale
+        row, column = int(point[1] // side), int(point[0] // side)
+        found = next((w for w in self.widgets if w.holds(row, column)), None)
+        return found, 0 if found is None else row - found.row
+
+    @property
+    def is_reached(self) -> bool:
+        """True when the goal's widget, and no other, has changed as it says."""
+        for widget in self.widgets:
+            wanted = (
+                self._wanted(widget)
+                if (widget.kind, widget.label) == (self.goal.kind, self.goal.label)
+                else ("", False)
+            )
+            if widget.state != wanted:
+                return False
+        return True
+
+    def _wanted(self, widget: Widget) -> tuple[str, bool]:
+        return (self.goal.text, False) if widget.kind in ("field", "list") else ("", True)
+
+    def do(self, action: GuiAction) -> str:
+        """Take an action."""
+        if action.kind in ("click", "double_click"):
+            assert action.point is not None
+            return self._click(*self.at(action.point))
+        if action.kind == "type":
+            return self._type(action.text)
+        if action.kind == "key":
+            return self._press(action.text)
+        if action.kind == "scroll":
+            return self._scroll(action)
+        return "" if action.kind in ("wait", "finished") else f"{action.kind} has no effect here"
+
+    def _click(self, widget: Widget | None, line: int) -> str:
+        self.focus = None
+        if widget is None:
+            return ""
+        if widget.kind == "field":
+            self.focus = self.widgets.index(widget)
+        elif widget.kind == "list":
+            widget.text = widget.lines[widget.first + line]
+        else:
+            widget.on = True if widget.kind == "button" else not widget.on
+        return ""
+
+    def _type(self, text: str) -> str:
+        if self.focus is None:
+            return "there is no field to type into; click one first"
+        self.widgets[self.focus].text += text.strip().upper()
+        return ""
+
+    def _press(self, keys: str) -> str:
+        if self.focus is not None and keys.lower() in ("backspace", "delete"):
+            self.widgets[self.focus].text = self.widgets[self.focus].text[:-1]
+            return ""
+        return "" if keys.lower() in ("enter", "return", "tab", "esc") else f"the keys {keys[:20]} have no effect here"
+
+    def _scroll(self, action: GuiAction) -> str:
+        widget = self.at(action.point)[0] if action.point else next((w for w in self.widgets if w.kind == "list"), None)
+        if widget is None or widget.kind != "list":
+            return "there is nothing to scroll"
+        step = 1 if action.amount > 0 else -1
+        widget.first = max(0, min(len(widget.lines) - widget.shown, widget.first + step))
+        return ""
+
+    # ---- the environment ----
+
+    async def see(self) -> Image:
+        """A picture of the screen as it is now."""
+        return draw_screen(self)
+
+    async def act(self, action: GuiAction) -> str:
+        """Take an action; what was wrong with it, or nothing."""
+        return self.do(action)
+
+    async def reached(self) -> bool:
+        """True when the goal state is there."""
+        return self.is_reached
+
+    async def ended(self) -> bool:
+        """True once a button is pressed: it closes the screen."""
+        return any(w.kind == "button" and w.on for w in self.widgets)
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+def next_action(screen: Screen) -> GuiAction:
+    """What a perfect clicker does next."""
+    goal = screen.goal
+    if screen.is_reached:
+        return GuiAction("finished")
+    widget = next(w for w in screen.widgets if (w.kind, w.label) == (goal.kind, goal.label))
+    if goal.kind == "list":
+        place = widget.lines.index(goal.text) - widget.first
+        if not 0 <= place < widget.shown:
+            return GuiAction("scroll", screen.centre(widget), amount=1 if place > 0 else -1)
+        return GuiAction("click", screen.centre(widget, place))
+    if goal.kind == "field" and screen.focus is not None and screen.widgets[screen.focus] is widget:
+        return GuiAction("type", text=goal.text)
+    return GuiAction("click", screen.centre(widget))
+
+
+def labels_of(widgets: Sequence[Widget]) -> list[str]:
+    """What is written on a screen."""
+    return [w.label for w in widgets]

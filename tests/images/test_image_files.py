@@ -1,0 +1,96 @@
+"""Images are read within bounds; what is broken, too large or somewhere else is refused in one line."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from recollect.images import image_files
+from recollect.images.image_files import drawn, from_file, from_url, pixels, read_image, to_url
+from recollect.types import BadInput
+
+
+def png(width: int = 6, height: int = 4, mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new(mode, (width, height), 1).save(file, "PNG")
+    return file.getvalue()
+
+
+def claims(width: int, height: int) -> bytes:
+    """A file of few bytes that says it has so many pixels."""
+    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = part(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + part(b"IDAT", zlib.compress(b"\0" * 100)) + part(b"IEND", b"")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
+def test_an_image_of_any_mode(mode: str) -> None:
+    image = read_image(png(mode=mode), "f")
+    assert (image.width, image.height, image.kind) == (6, 4, "png")
+    assert pixels(image).mode == "RGB"
+
+
+def test_equal_files_are_one_object_while_somebody_holds_it() -> None:
+    first = read_image(png(), "f")
+    assert read_image(png(), "g") is first
+    assert copy.deepcopy(first) is first
+    assert "b'" not in repr(first)
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", png()[:30], png()[:-28], b"%PDF-1.7", b"GIF89a"])
+def test_a_broken_file(data: bytes) -> None:
+    with pytest.raises(BadInput, match=r"^rows, line 3: not an image that can be read") as caught:
+        read_image(data, "rows, line 3")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [(7000, 7000), (100_000, 100_000), (1 << 30, 1 << 30)])
+def test_a_bomb(size: tuple[int, int]) -> None:
+    with pytest.raises(BadInput, match=r"f: .*pixels|f: not an image"):
+        read_image(claims(*size), "f")
+
+
+def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(image_files, "MOST_BYTES", 50)
+    (tmp_path / "a.png").write_bytes(png() + b"\0" * 60)
+    with pytest.raises(BadInput, match="50"):
+        from_file(tmp_path / "a.png", "f")
+    with pytest.raises(BadInput, match="too many"):
+        from_url("data:image/png;base64," + "A" * 200, "f")
+
+
+def test_a_data_url_and_back() -> None:
+    image = read_image(png(9, 3), "f")
+    assert from_url(to_url(image), "f") is image
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://example.org/a.png", "not fetched"),
+        ("data:text/plain;base64,AAAA", "begins with data:image"),
+        ("data:image/png,AAAA", "begins with data:image"),
+        ("data:image/png;base64,A!", "not base64"),
+        ("data:image/png;base64," + base64.b64encode(b"text").decode(), "not an image"),
+    ],
+)
+def test_other_addresses(url: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        from_url(url, "f")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"line 1: the image .*No such file"):
+        from_file(tmp_path / "a.png", "rows.jsonl, line 1")
+
+
+def test_what_was_drawn_is_read_as_the_same() -> None:
+    image = drawn(PIL.Image.new("RGB", (5, 5), "red"))
+    assert read_image(image.data, "f") is image
