@@ -11,6 +11,12 @@ from hypothesis import strategies as st
 from recollect.gui.action_syntax import LONGEST, SYNTAXES, BadAction, Frame
 from recollect.gui.environment import GuiAction
 
+
+def called(arguments: str) -> str:
+    """A call of computer_use."""
+    return f'<tool_call>{{"name": "computer_use", "arguments": {arguments}}}</tool_call>'
+
+
 FRAME = Frame(1280, 800, (640.0, 400.0))  # the model sees half of each side
 SAME = Frame(500, 500, (500.0, 500.0))
 
@@ -89,12 +95,28 @@ def test_the_forms_of_qwen(given: str, expected: GuiAction) -> None:
         ("ui_tars", "Action: scroll(direction='round')", "scroll up or down"),
         ("ui_tars", f"Action: type(content='{'x' * (LONGEST + 1)}')", "a text may have"),
         ("qwen", "click", "there is no call"),
-        ("qwen", "<tool_call>[1]</tool_call>", "there is no action"),
-        ("qwen", "<tool_call>" + "[" * 100_000, "there is no call"),
-        ("qwen", '<tool_call>{"arguments": {"action": "left_click", "coordinate": [1]}}', "a coordinate is two"),
-        ("qwen", '<tool_call>{"arguments": {"action": "left_click", "coordinate": [true, 1]}}', "a coordinate is two"),
-        ("qwen", '<tool_call>{"arguments": {"action": "scroll", "pixels": NaN}}', "scroll needs pixels"),
-        ("qwen", '<tool_call>{"arguments": {"action": "type", "text": ""}}', "type needs a text"),
+        ("qwen", "<tool_call>[1]</tool_call>", "the call cannot be read"),
+        ("qwen", "<tool_call>" + "[" * 100_000, "cannot be read"),
+        (
+            "qwen",
+            '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [1]}}</tool_call>',
+            "a coordinate is two",
+        ),
+        (
+            "qwen",
+            '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [true, 1]}}</tool_call>',
+            "a coordinate is two",
+        ),
+        (
+            "qwen",
+            '<tool_call>{"name": "computer_use", "arguments": {"action": "scroll", "pixels": NaN}}</tool_call>',
+            "scroll needs pixels",
+        ),
+        (
+            "qwen",
+            '<tool_call>{"name": "computer_use", "arguments": {"action": "type", "text": ""}}</tool_call>',
+            "type needs a text",
+        ),
     ],
 )
 def test_what_is_no_action_is_said_in_words(name: str, text: str, why: str) -> None:

@@ -16,14 +16,13 @@ from recollect.models.tiny import TINY
 from recollect.types import BadInput
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-ROPE = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
-SEEN: dict[str, Any] = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32}
 
 
 def seeing() -> Any:
-    text = {**SMALL, "num_key_value_heads": 2, "vocab_size": 512, "rope_parameters": ROPE}
-    config = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=SEEN)
-    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+    text = {**SMALL, "num_key_value_heads": 2, "vocab_size": 512, "model_type": "llama"}
+    seen = {**SMALL, "image_size": 28, "patch_size": 14, "model_type": "clip_vision_model"}
+    config = transformers.LlavaConfig(text_config=text, vision_config=seen, image_token_index=5)
+    return transformers.LlavaForConditionalGeneration(config)
 
 
 def encoder() -> Any:
@@ -49,7 +48,7 @@ def classifier() -> Any:
 
 
 KINDS = {
-    seeing: r"a model that reads images \(qwen2_5_vl\)",
+    seeing: r"a model that reads images \(llava\)",
     encoder: r"an encoder, which .* \(bert\)",
     both: r"an encoder-decoder model \(t5\)",
     hearing: r"an encoder-decoder model \(whisper\)",
@@ -113,6 +112,6 @@ def test_every_command_refuses_it_in_one_line(
     Path("rows.jsonl").write_text(json.dumps(row) + "\n")
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, BadInput), done.output
-    assert "vl is a model that reads images (qwen2_5_vl)" in str(done.exception)
+    assert "vl is a model that reads images (llava)" in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not Path("runs").exists() or not list(Path("runs").rglob("config.yaml")), "nothing was begun"

@@ -6,13 +6,14 @@ that lacks what it needs, is an error in words for the model.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.chat import TOOL_PARSERS, TOOL_WRITERS
 from recollect.gui.environment import ActionKind, GuiAction, Point
+from recollect.types import ToolCall
 
 LONGEST = 4000  # characters of a text that is typed
 STEPS = 20  # of scrolling, at most
@@ -117,19 +118,16 @@ _QWEN: dict[str, ActionKind] = {
     "terminate": "finished",
     "answer": "finished",
 }
-_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
 
 
 def read_qwen(text: str, frame: Frame) -> GuiAction:
     """The action of a text with a call of `computer_use`: {"action": "left_click", "coordinate": [10, 20]}."""
-    found = _BLOCK.search(text)
-    try:
-        call = json.loads(found[1] if found else "")
-        given = call.get("arguments", {}) if isinstance(call, Mapping) else {}
-        given = json.loads(given) if isinstance(given, str) else given
-    except (ValueError, RecursionError):
-        raise BadAction("there is no call that can be read; write one of computer_use inside <tool_call>") from None
-    name = given.get("action") if isinstance(given, Mapping) else None
+    call = next(iter(TOOL_PARSERS["hermes"](text, [])), None)
+    if call is None or call.arguments is None:
+        why = "there is no call that can be read" if call is None else f"the call cannot be read: {call.error}"
+        raise BadAction(f"{why}; write one of computer_use")
+    given: Mapping[str, Any] = call.arguments
+    name = given.get("action")
     kind = _QWEN.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadAction(f"there is no action {str(name)[:40]}; there are {', '.join(_QWEN)}")
@@ -166,7 +164,7 @@ def write_qwen(action: GuiAction, frame: Frame) -> str:
         given["status"] = action.text or "success"
     if action.kind == "scroll":
         given["pixels"] = -PIXELS_A_STEP * action.amount
-    return f"<tool_call>\n{json.dumps({'name': 'computer_use', 'arguments': given})}\n</tool_call>"
+    return TOOL_WRITERS["hermes"]([ToolCall("computer_use", given)])
 
 
 def _made(kind: ActionKind, point: Point | None, end: Point | None, text: str, amount: int) -> GuiAction:

@@ -107,7 +107,7 @@ def column_of(row: Mapping[str, Any]) -> tuple[str, list[Any]] | None:
     """The column of a row that holds images, and its values; None where there is none."""
     for name in COLUMNS:
         value = row.get(name)
-        values = list(value) if _is_list(value) else [] if value is None else [value]
+        values: list[Any] = [] if value is None else [*value] if _is_list(value) else [value]
         if values and all(_may_be_image(v) for v in values):
             return name, values
     return None

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from recollect.files.output import refuse_unwritable, unwritten
-from recollect.models.load import load_model, load_tokenizer
+from recollect.images.patches import read_patches
+from recollect.models.kind_check import sees
+from recollect.models.load import load_model, load_tokenizer, processor_folder
 from recollect.models.lora import adapter_base
 from recollect.runs.directory import remove_tree
 from recollect.types import BadInput
@@ -44,5 +46,7 @@ def export_model(source: str, out: Path, dtype: str = "float32") -> str:
     with writing_model(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        if sees(model.config):
+            read_patches(Path(processor_folder(source)), int(model.config.image_token_id)).save(folder)
     how = f" (adapter merged into {base})" if base else ""
     return f"wrote {source}{how} as {dtype} to {out}"

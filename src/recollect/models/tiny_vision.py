@@ -14,8 +14,10 @@ from recollect.chat.templates import TEMPLATES
 from recollect.images.patches import Patches
 from recollect.models.tiny import WORDS, byte_tokenizer
 
-SPECIALS = ("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
-SPECIALS = (*SPECIALS, "<|video_pad|>")
+SPECIALS = (
+    *("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>"),
+    *("<|image_pad|>", "<|video_pad|>"),
+)
 SCREEN_WORDS = (
     *("Action: click(start_box='(", ")')", ",", "Action: type(content='", "')", "Action: finished()", "Action: wait()"),
     *("Action: scroll(start_box='(", ")', direction='down')", ")', direction='up')", "Thought:"),
