@@ -104,7 +104,7 @@ def test_the_forms_of_qwen(given: str, expected: GuiAction) -> None:
         ),
         (
             "qwen",
-            '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [true, 1]}}</tool_call>',
+            called('{"action": "left_click", "coordinate": [true, 1]}'),
             "a coordinate is two",
         ),
         (
