@@ -21,6 +21,7 @@ SHARES_OF_PROBLEMS = "80,6,14"
 SQUAD = ("xquad_en_train.json", "nq_qed.json")
 CLOSED = ("agent.agent_type=chat", "agent.tools=[]", "agent.system_prompt=Answer the question.")
 SEVERAL_ON_A_GPU = (  # what one process may take of a GPU's memory
+    "actor_rollout_ref.rollout.gpu_memory_utilization=0.06",
     "actor_rollout_ref.rollout.prefix_cache_tokens=65536",
     "actor_rollout_ref.rollout.free_cache_engine=False",
 )

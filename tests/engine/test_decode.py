@@ -81,6 +81,31 @@ def test_new_weights_are_read() -> None:
     assert_same(run(ours), run(plain))
 
 
+def test_a_larger_model_decodes_a_few_rows_by_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.engine.cpu.decode.SMALL", 0)
+    monkeypatch.setattr("recollect.engine.cpu.decode.FEW", 3)
+    ours, plain = pair("Llama")
+    compiled, rows = decoder_of(ours), []
+    ours.backend.decoder = Counted(compiled, rows)
+    assert_same(run(ours, PROMPTS[:6]), run(plain, PROMPTS[:6]))
+    assert rows
+    assert min(rows) >= 4
+    rows.clear()
+    assert_same(run(ours, PROMPTS[:3]), run(plain, PROMPTS[:3]))
+    assert rows == []
+
+
+class Counted:
+    """A compiled pass that notes how many rows it is asked for."""
+
+    def __init__(self, compiled: Any, rows: list[int]) -> None:
+        self.compiled, self.rows, self.least = compiled, rows, compiled.least
+
+    def __call__(self, tokens: torch.Tensor, *rest: Any) -> torch.Tensor:
+        self.rows.append(len(tokens))
+        return self.compiled(tokens, *rest)
+
+
 def test_a_model_of_another_form_is_left_to_the_library() -> None:
     model = make_model("Llama")
 

@@ -43,7 +43,15 @@ def _engine_of(model: Any, decode: Callable[..., str], cfg: Rollout, own: bool) 
     return Engine(model, decode, rows, cfg.max_num_batched_tokens, prefix_tokens, backend=backend)
 
 
+def cache_bytes(share: float, total: int, free: int, mine: int) -> int:
+    """Memory for keys and values, of a GPU with so many bytes in all, free, and taken by this process.
+
+    A share of the GPU's less what this process has taken. Where that leaves little, because of large weights, it is the
+    same share of what is free, but no more than half of it. So a small share stays small beside other processes.
+    """
+    return int(max(min(share * total - mine, free), min(share, 0.5) * free))
+
+
 def _cache_bytes(device: torch.device, share: float) -> int:
-    """Memory for keys and values: a share of the GPU's less the weights, or half of what is free where that is more."""
     free, total = torch.cuda.mem_get_info(device)
-    return int(max(share * total - torch.cuda.memory_allocated(device), free / 2))
+    return cache_bytes(share, total, free, torch.cuda.memory_allocated(device))

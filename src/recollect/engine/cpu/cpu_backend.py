@@ -72,6 +72,8 @@ class CpuBackend(PlainBackend):
     def run_model(self, batch: FlatBatch, keep: np.ndarray) -> Tensor:
         """[kept tokens, vocabulary] logits; where all rows decode, by one compiled call."""
         (attention, _), *more = batch.parts
-        if self.decoder is None or more or not isinstance(attention, KernelRows) or not attention.decoding:
+        ours = self.decoder is not None and len(keep) >= self.decoder.least
+        if not ours or more or not isinstance(attention, KernelRows) or not attention.decoding:
             return super().run_model(batch, keep)
+        assert self.decoder is not None
         return self.decoder(self.tensor(batch.all_tokens()), self.tensor(batch.all_positions()), attention)

@@ -23,7 +23,9 @@ from recollect.models.native.build import function
 from recollect.models.native.modules import CompiledAttention, CompiledMlp, CompiledNorm, randomised
 from recollect.models.text_config import text_config
 
-LARGEST = 64_000_000  # parameters; the steps of a larger model are not short
+LARGEST = 150_000_000  # parameters; the steps of a larger model are not short
+SMALL = 64_000_000  # parameters up to which a few rows are decoded here too
+FEW = 8  # rows that one thread computes: in a larger model the library divides their products among all threads
 _INTEGER, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 
@@ -77,6 +79,7 @@ class Decoder:
             late=norm.late,
             eps=norm.eps,
         )
+        self.least = 1 if sum(p.numel() for p in model.parameters()) <= SMALL else FEW + 1  # rows
         self.stale = True
         self._kept: list[Tensor] = []  # what the pointers point to
 

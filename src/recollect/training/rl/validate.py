@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from recollect.domains.families import has_lengths, planned_turns
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import by_length, evaluate, metric_names, validation_row
 from recollect.runtime.console import Bar, Console
+from recollect.runtime.error_text import shortened
 from recollect.training import checkpoint
 from recollect.training.rl.metrics import memory_row
 from recollect.training.rl.step import Progress
@@ -45,6 +47,7 @@ def validate(
     start = time.monotonic()
     with console.progress(f"held-out tasks {title}", len(tasks)) as advance:
         groups = _attempt_shown(collector, tasks, advance)
+    _say_failures(groups, console)
     found = accuracy(groups)
     console.say(
         f"held-out success {title}: {found.accuracy:.3f} (95 % {found.low:.3f}–{found.high:.3f}, n = {found.n})"
@@ -60,11 +63,22 @@ def final_evaluation(
     if not has_lengths(cfg):
         with console.progress("held-out tasks after training", len(tasks)) as advance:
             groups = _attempt_shown(collector, tasks, advance)
+        _say_failures(groups, console)
         return [], groups, groups
     title = "reading held-out documents, sections"
     with console.progress(title, planned_turns(cfg)) as advance, shown(collector, advance):
         lengths, groups = by_length(collector, lambda count: advance("", count))
     return lengths, groups, groups[: cfg.evaluation.tasks[0]]
+
+
+def _say_failures(groups: Sequence[Group], console: Console) -> None:
+    """Warn of attempts that count as 0 because something failed, which says nothing about the model."""
+    attempts = [t for group in groups for t in group.trajectories]
+    failures = [t.failure for t in attempts if t.failure is not None]
+    if failures:
+        (kind, message), _ = Counter((f.kind, f.message) for f in failures).most_common(1)[0]
+        reason = shortened(f"{kind}: {message}")
+        console.warn(f"{len(failures)} of {len(attempts)} attempts failed and count as 0; most often {reason}")
 
 
 def _attempt_shown(collector: Collector, tasks: Sequence[Task], bar: Bar) -> list[Group]:
