@@ -1,0 +1,57 @@
+"""What `--dry-run` says of servers, and which it refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.config.compose import compose
+from recollect.runtime.console import Console
+from recollect.samplers.fleet import fleet as fleet_module
+from recollect.types import BadInput
+from recollect.workflows.dry_run import servers
+from recollect.workflows.dry_run.dry_run import dry_run
+from tests.samplers.fleet.standin_vllm import StandIn, serving
+
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def settings(model: Path, folder: Path, *more: str) -> list[str]:
+    place = [f"actor_rollout_ref.model.path={model}", f"trainer.default_local_dir={folder / 'run'}"]
+    return [*place, f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.dtype=float32", "trainer.device=cpu", *more]
+
+
+def test_the_layout_is_printed_and_nothing_started(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(servers, "check_vllm", lambda rollout: None)
+    own = [f"{ROLLOUT}.server_python={sys.executable}", f"{ROLLOUT}.num_servers=2"]
+    found = dry_run(compose(None, settings(small_model, tmp_path, *own)), Console())
+    assert len(found["servers"]["where"]) == 2
+    assert found["servers"]["weights"] == found["servers"]["sync"] > 0
+    assert found["seconds"] is None
+    said = capsys.readouterr()
+    for words in ("vLLM servers", "server 1", "sampled by vLLM servers", "at each step, through"):
+        assert words in said.out + said.err
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BadInput, match=r"900 vLLM servers need .* GiB, and this machine has"):
+        dry_run(compose(None, [*settings(small_model, tmp_path, *own[:1]), f"{ROLLOUT}.num_servers=900"]), Console())
+    wrong = compose(None, settings(small_model, tmp_path, *own, f"{ROLLOUT}.server_storage=/proc/none"))
+    with pytest.raises(BadInput, match=r"the storage for weights /proc/.* cannot be written"):
+        dry_run(wrong, Console())
+
+
+def test_servers_that_run_already_are_asked(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "LOOK_S", 0.5)
+    server = StandIn(small_model, window=16384)
+    with serving(server) as urls:
+        cfg = compose(None, settings(small_model, tmp_path, f"{ROLLOUT}.server_addresses=[{urls[0]}]"))
+        assert dry_run(cfg, Console(quiet=True))["servers"]["where"] == tuple(urls)
+        server.blind = True
+        with pytest.raises(BadInput, match="it does not see"):
+            dry_run(cfg, Console(quiet=True))
+    with pytest.raises(BadInput, match="nothing answers there"):
+        dry_run(cfg, Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
