@@ -216,6 +216,22 @@ def test_servers_that_do_not_fit_are_refused_in_one_line(
         fleet.take_weights(0, plain_weights(model))
 
 
+def test_weights_that_break_off_are_taken_again(fleets: Fleets, model: torch.nn.Module) -> None:
+    """A learner that loses a rank while it hands weights over begins anew."""
+
+    def broken() -> Iterator[tuple[str, torch.Tensor]]:
+        yield next(iter(plain_weights(model)))
+        raise RuntimeError("a rank was lost")
+
+    fleet, _ = fleets()
+    for version in (0, 1):
+        with pytest.raises(RuntimeError, match="a rank was lost"):
+            fleet.take_weights(version, broken())
+        fleet.take_weights(version, plain_weights(model))
+        assert {c.version for c in ask(fleet, *KEYS)} == {version}
+    assert len([p for p in fleet.store.folder.iterdir() if p.is_dir()]) == 2
+
+
 def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module) -> None:
     fleet, servers = fleets(1)
     fleet.take_weights(0, plain_weights(model))

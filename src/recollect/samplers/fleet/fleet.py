@@ -155,8 +155,8 @@ class Fleet:
         assert weights is not None, "servers have memory of their own"
         self._settle()
         start = time.monotonic()
-        first = self._thread is None
-        if first:
+        first = self.current is None
+        if self._thread is None:
             if self.prepare is not None:
                 self.prepare()
             self.store.open()
