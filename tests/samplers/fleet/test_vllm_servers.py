@@ -36,7 +36,7 @@ from tests.samplers.fleet.test_training import weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
 ROLLOUT = "actor_rollout_ref.rollout"
-PROMPT = list(range(5, 120))
+PROMPT = list(range(5, 305))  # longer than a block of the prefix cache, which has 128 tokens on a CPU
 KEYS = [f"step-0/task-{t}/{i}/0" for t in range(3) for i in range(4)]
 
 
