@@ -73,6 +73,16 @@ def test_a_program_trains_through_the_server(python: str, client: str, tmp_path:
         server.wait(60)
 
 
+def test_the_same_task_is_learned_without_a_server(tmp_path: Path) -> None:
+    if not NEW:
+        pytest.skip("part of make test-dspy")
+    command = [sys.executable, str(PROGRAM.with_name("same_task.py")), str(tmp_path / "run"), str(STEPS)]
+    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    found = json.loads(done.stdout.decode().strip().splitlines()[-1])
+    assert found["after"] > found["before"] + 10
+
+
 def test_a_server_that_was_killed_goes_on(tmp_path: Path) -> None:
     """SIGKILL while the first of two groups is posted; the second one is posted to a new server."""
     port, jobs = free_port(), tmp_path / "jobs"
