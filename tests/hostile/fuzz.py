@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import pyarrow.parquet
 import zstandard
 
 from recollect.config.compose import compose, to_yaml
+from recollect.eval.items import Item
+from tests.data.conversations import conversation
+from tests.models.gguf_files import write_gguf
 
 QUICK = ["agent.agent_type=chat", "data.train_batch_size=2", "trainer.total_training_steps=1", "--dry-run"]
 ROWS = [{"id": str(i), "question": f"what is {i} + {i}?", "answer": [str(2 * i)], "context": f"{i}!"} for i in range(9)]
@@ -52,6 +55,8 @@ SRT = "1\n00:00:01,000 --> 00:00:02,000\nA red car stops.\n\n2\n00:00:03,000 -->
 RECIPE = "description: mine\ndata:\n  train_batch_size: 2\n  made_up: needle\ntrainer:\n  total_training_steps: 1\n"
 TEMPLATES = "tools:\n  reason:\n    prompt: 'Think: {question}'\n    response: '{input}'\n"
 WEIGHTS = "weights:\n  default: {completion: 0.4, efficiency: 0.2, quality: 0.2, reasoning: 0.2}\n"
+PROMPTS = {"prompts": {"read": {"instruction": "Keep {it}.", "demonstrations": []}, "answer": "{question} {memory}"}}
+ITEMS = [asdict(Item(f"q{n}-{size}", 0, "squad", size, "", 0.5, {"f1": 0.5})) for n in range(4) for size in (4, 16)]
 MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "generation_config.json")
 
 
@@ -73,6 +78,15 @@ def parquet() -> bytes:
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), file)
     return file.getvalue()
+
+
+def gguf(beside: Path) -> bytes:
+    """A small model of llama.cpp's."""
+    file = write_gguf(beside.parent / "good.gguf")
+    try:
+        return file.read_bytes()
+    finally:
+        file.unlink()
 
 
 def readers(model: Path) -> list[Reader]:
@@ -106,6 +120,13 @@ def readers(model: Path) -> list[Reader]:
         Reader("templates.yaml", TEMPLATES.encode(), ("sft-data", "good.jsonl", "--templates", "FILE", "--out", "OUT")),
         Reader("weights.yaml", WEIGHTS.encode(), ("reward", "good.jsonl", "--weights", "FILE")),
         Reader("config.yaml", cfg, ("train", "trainer.default_local_dir=run", "--dry-run"), "run"),
+    ]
+    talks, split = [conversation(f"conv-{n}") for n in range(9)], ("--split", "60/10/30")
+    found += [
+        Reader("locomo.json", json.dumps(talks).encode(), ("data", "locomo", "FILE", "OUT.json", *split)),
+        Reader("prompts.json", json.dumps(PROMPTS).encode(), ("train", "agent.prompts=FILE", "--dry-run")),
+        Reader("recurrent.jsonl", lines(ITEMS), ("compare", "mine", "--metric", "f1"), "mine.items"),
+        Reader("model.gguf", gguf(model), ("model", "gguf", "FILE", "--out", "OUT")),
     ]
     for name in MODEL_FILES:
         found += [Reader(name, (model / name).read_bytes(), ("export", "m", "--out", "OUT"), "m")] * (
@@ -210,5 +231,8 @@ def lay_out(folder: Path, reader: Reader, data: bytes, model: Path) -> list[str]
         shutil.copytree(model, folder / "m")
     if reader.folder == "run":
         shutil.copytree(model, folder / "run" / "checkpoints" / "step-1")
+    if reader.folder == "mine.items":
+        (folder / "mine.items").mkdir()
+        (folder / "mine.json").write_text(json.dumps({"agents": {"recurrent": {}}}))
     (folder / reader.folder / reader.name).write_bytes(data)
     return [word.replace("FILE", reader.name).replace("OUT", "new") for word in reader.command]

@@ -42,7 +42,7 @@ class Outcome:
             return "a traceback, or an error that nobody expected"
         if self.megabytes > MEGABYTES:
             return f"{self.megabytes} MB"
-        if self.code and (reader.folder or reader.name) not in self.said:
+        if self.code and (reader.folder.partition(".")[0] or reader.name) not in self.said:
             return "the file is not named"
         return ""
 

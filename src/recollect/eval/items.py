@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -163,7 +164,30 @@ def read_items(folder: Path, agent: str) -> list[Item]:
         found = [Item(**row) for row in rows]
     except TypeError as error:
         raise BadInput(f"{path} holds no items of an evaluation: {error}") from None
+    if wrong := [item for item in found if not _is_whole(item)]:
+        raise BadInput(f"{path}: the item {str(wrong[0].id)[:60]!r} is damaged; evaluate again")
     return list({(item.id, item.sample): item for item in found}.values())
+
+
+def _is_whole(item: Item) -> bool:
+    """Whether the values of an item are of the types that they have when they are written."""
+    texts = (item.id, item.source, item.answer, item.failure, item.task)
+    scores = item.scores.values() if isinstance(item.scores, dict) else [None]
+    numbers = (item.sample, item.length, item.reward, *scores)
+    questions = item.questions if isinstance(item.questions, list) else [None]
+    return (
+        all(map(_is_question, questions)) and all(isinstance(t, str) for t in texts) and all(map(_is_number, numbers))
+    )
+
+
+def _is_question(row: Any) -> bool:
+    """Whether an item's row of a question has its category and scores; see by_category.py."""
+    scores = row.get("scores") if isinstance(row, dict) else None
+    return isinstance(scores, dict) and _is_number(row.get("category")) and all(map(_is_number, scores.values()))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _plain(value: Any) -> Any:

@@ -55,11 +55,12 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
     if cfg.conversation.memory == "notes":
         return tool_memory_limits.window_problem(cfg, renderer, window, question, role)
     said = cfg.data.max_response_length
+    of = f" of {cfg.agent.prompts}" if cfg.agent.prompts else ""
     frame = len(renderer.prompt(recall_prompt(cfg, question, "")))
     if frame + LEAST > min(cfg.data.max_prompt_length, window - said):
         return (
-            f"the model's window of {window} tokens is too small: question and frame {frame} + memory {LEAST} at least "
-            f"+ data.max_response_length {said}; lower data.max_response_length, or raise data.max_prompt_length="
+            f"the model's window of {window} tokens is too small: question and frame{of} {frame} + memory {LEAST} at "
+            f"least + data.max_response_length {said}; lower data.max_response_length, or raise data.max_prompt_length="
             f"{cfg.data.max_prompt_length}"
         )
     if cfg.conversation.memory != "recurrent" or role == "qa":

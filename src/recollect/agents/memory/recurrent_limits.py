@@ -54,11 +54,12 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
         if cfg.data.truncation == "error":
             return too_many(question, renderer, limits.max_prompt_length)
         question = cut_text(question, renderer, limits.max_prompt_length, cfg.data.truncation)
+    of = f" of {cfg.agent.prompts}" if cfg.agent.prompts else ""
     frame = frame_tokens(cfg, renderer, READ, question)
     need = frame + limits.chunk_size + 2 * memory
     if need > window and role != "qa":
         return (
-            f"the model's window of {window} tokens is too small: question and frame {frame} + chunk_size "
+            f"the model's window of {window} tokens is too small: question and frame{of} {frame} + chunk_size "
             f"{limits.chunk_size} + memory {memory} + new memory {memory} = {need}; "
             f"lower {KEY}.chunk_size or max_memorization_length"
         )
@@ -66,7 +67,7 @@ def window_problem(cfg: Config, renderer: Renderer, window: int, question: str, 
     need = frame + memory + limits.max_final_response_length
     if need > window and role != "memory":
         return (
-            f"the model's window of {window} tokens is too small for the answer turn: question and frame {frame} + "
+            f"the model's window of {window} tokens is too small for the answer turn: question and frame{of} {frame} + "
             f"memory {memory} + answer {limits.max_final_response_length} = {need}"
         )
     return ""

@@ -40,7 +40,10 @@ def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callabl
     refuse_unwritable(target, str(target))
     conversations = read_locomo(source)
     defects = [defect for talk in conversations for defect in talk.defects]
-    parts = split(conversations, options.split)
+    try:
+        parts = split(conversations, options.split)
+    except BadInput as error:
+        raise BadInput(f"{source}: {error}") from None
     wanted = {"train": options.num_train, "val": options.num_val, "test": options.num_test}
     asked = drawn(parts, wanted, options.seed)
     for defect in defects:

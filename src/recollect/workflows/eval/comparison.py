@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.eval.by_category import CATEGORY_METRICS
-from recollect.eval.items import Item, read_items
+from recollect.eval.items import METRICS, Item, read_items
 from recollect.eval.paired import (
     PairedDifference,
     across_lengths,
@@ -38,19 +38,26 @@ def _two(first: str, second: str, metric: str, agents: Agents) -> list[PairedDif
     if metric in CATEGORY_METRICS:
         x, y = (question_values(items_of(name, who), metric) for name, who in zip((first, second), agents, strict=True))
         return between_categories(x, y)
-    a, b = (item_scores(items_of(name, agent), metric) for name, agent in zip((first, second), agents, strict=True))
+    a, b = (_scores(name, agent, metric) for name, agent in zip((first, second), agents, strict=True))
     return between(a, b)
 
 
 def _within(name: str, metric: str, agent: str | None) -> list[PairedDifference]:
     known = agents_of(name)
     own = agent or known[0]
-    mine = item_scores(items_of(name, own), metric)
+    mine = _scores(name, own, metric)
     rows = across_lengths(mine)
     for other in (each for each in known if each != own):
-        found = between(mine, item_scores(items_of(name, other), metric))
+        found = between(mine, _scores(name, other, metric))
         rows += [PairedDifference(f"{other} − {own}, {row.what}", *list(row.row().values())[1:]) for row in found]
     return rows
+
+
+def _scores(name: str, agent: str | None, metric: str) -> dict[tuple[str, int], float]:
+    items = items_of(name, agent)
+    if without := [item.id for item in items if metric in METRICS and metric not in item.scores]:
+        raise BadInput(f"{name}: the item {without[0][:60]!r} has no {metric}; evaluate again")
+    return item_scores(items, metric)
 
 
 def agents_of(name: str) -> list[str]:
