@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-dspy test-kernels test-optimize test-hostile test-notebook test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-browser test-dspy test-kernels test-optimize test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -110,6 +110,10 @@ test-wheel: wheel ## install the wheel alone into a fresh environment, and train
 test-notebook: $(STAMP) ## the notebook in a real kernel, and the sweep with Optuna (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebook,sweep]'
 	$(BIN)/pytest tests/guides/test_examples.py
+
+test-browser: $(STAMP) ## the agent gui on a page in the machine's Chromium (installs Playwright)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/pytest tests/gui/test_browser.py
 
 test-trackers: $(STAMP) ## every tracker against its real library (installs them)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[swanlab,mlflow,trackio]'

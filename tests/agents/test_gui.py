@@ -122,6 +122,13 @@ def test_a_model_that_reads_text_alone_is_refused() -> None:
         check_window(config(), load_renderer("tiny"), 4096, "")
 
 
+def test_an_environment_that_there_is_not(renderer: Renderer) -> None:
+    from recollect.agents.window import check_window
+
+    with pytest.raises(BadInput, match=r"gui.environment=screeen"):
+        check_window(config("gui.environment=screeen"), renderer, 4096, "")
+
+
 def test_a_task_without_a_screen_is_a_failure(renderer: Renderer) -> None:
     collector = Collector(config(), {"*": Binding(says(renderer, "x"), renderer)})
     (group,) = asyncio.run(collector.collect([Task("t", "q")], 1, Sampling(), "test"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from recollect.agents.first_prompt import first_messages, window_problem
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.gui.on_screen import check_environment
 from recollect.registries import AGENTS
 from recollect.types import BadInput, Task
 
@@ -19,6 +20,8 @@ def check_window(cfg: Config, renderer: Renderer, window: int, longest_question:
             f"agent.agent_type={cfg.agent.agent_type} shows its model images, and this one reads text alone; name "
             "a model that sees (docs/vision.md)"
         )
+    if cfg.agent.agent_type == "gui":
+        check_environment(cfg)
     problem = window_problem(cfg, renderer, window, longest_question) if spec.asks_first else ""
     if not problem and spec.window_problem is not None:
         problem = spec.window_problem(cfg, renderer, window, longest_question, role)

@@ -8,6 +8,7 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.gui.action_syntax import Frame
+from recollect.gui.browser import browser_page, check_browser
 from recollect.gui.environment import Environment
 from recollect.gui.screen import Screen
 from recollect.images.patches import Patches
@@ -45,7 +46,13 @@ def made_up_screen(task: Task, cfg: Config) -> Environment:
         raise BadInput(f"task {task.id} describes no screen that can be made: {error}") from None
 
 
-ENVIRONMENTS: dict[str, Callable[[Task, Config], Any]] = {"screen": made_up_screen}
+ENVIRONMENTS: dict[str, Callable[[Task, Config], Any]] = {"screen": made_up_screen, "browser": browser_page}
+
+
+def check_environment(cfg: Config) -> None:
+    """Refuse an environment that there is not, before a run."""
+    if find(cfg.gui.environment, ENVIRONMENTS, "gui.environment") is browser_page:
+        check_browser()
 
 
 def open_environment(task: Task, cfg: Config) -> Environment:
