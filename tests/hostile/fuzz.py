@@ -81,7 +81,7 @@ def parquet() -> bytes:
 
 
 def gguf(beside: Path) -> bytes:
-    """A small model of llama.cpp's."""
+    """A small model in one file."""
     file = write_gguf(beside.parent / "good.gguf")
     try:
         return file.read_bytes()
