@@ -16,8 +16,8 @@ ROOT = Path(recollect.__file__).parent
 FOLDERS = (  # each may import from those before it
     *("types", "runtime", "registries", "files", "images", "chat", "trajectories", "config", "data", "policies", "gui"),
     *("tasks", "retrieval", "sandbox", "tools", "rewards", "domains", "agents", "oracles", "runs", "algos", "models"),
-    *("sources", "packing", "engine", "samplers", "eval", "dspy", "training", "workflows", "serve", "library", "cli"),
-    "__main__",
+    *("sources", "packing", "engine", "samplers", "dist", "eval", "dspy", "training", "workflows", "serve", "library"),
+    *("cli", "__main__"),
 )
 FIRST_WITH_TORCH = "models"  # the folders before it never import torch when they are imported
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors"}

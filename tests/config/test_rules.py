@@ -114,8 +114,9 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "data.needle.drill=-1": "data.needle.drill=-1 must not be negative",
     "data.needle.chained=1.5": "data.needle.chained=1.5",
     "trainer.test_freq=-2": "must be -1 or more",
-    "trainer.nnodes=2": "trainer.nnodes=2 needs several GPUs",
-    "trainer.n_gpus_per_node=8": "trainer.n_gpus_per_node=8 needs several GPUs",
+    "trainer.nnodes=2": "trainer.nnodes=2 needs several machines",
+    "trainer.n_gpus_per_node=-1": "must not be negative",
+    "actor_rollout_ref.nccl_timeout=0": "must be positive",
     "trainer.default_hdfs_dir=hdfs": "set null",
 }
 
@@ -135,6 +136,7 @@ FINE = [
     f"{ACTOR}.fsdp_config.fsdp_size=8",
     f"{ACTOR}.use_dynamic_bsz=False {ACTOR}.ppo_micro_batch_size_per_gpu=2",
     "trainer.n_gpus_per_node=0",
+    "trainer.n_gpus_per_node=8",
     "trainer.resume_mode=resume_path trainer.resume_from_path=there",
     "algorithm.rollout_is=null",
     "data.truncation=middle",

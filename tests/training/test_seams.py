@@ -55,6 +55,7 @@ CONCRETE = {
 class Statistics:
     steps = prompt_tokens = computed_prompt_tokens = sampled_tokens = peak_rows = decoding = waiting = 0
     prefill_seconds = decode_seconds = 0.0
+    outside = False
 
 
 class FakeSampler:
@@ -88,6 +89,9 @@ class FakeSampler:
 
     def weights_digest(self) -> str:
         return repr(self.weights)
+
+    def close(self) -> None:
+        self.log.append("close")
 
 
 class FakeReference:
@@ -159,6 +163,9 @@ class FakeLearner(FakeReference):
     def save(self, folder: Path, bases: Path) -> None:
         (folder / "weight").write_text(str(self.weight))
 
+    def keep(self, folder: Path) -> None:
+        self.log.append(f"keep {folder.name}")
+
     def load(self, folder: Path) -> None:
         self.weight = float((folder / "weight").read_text())
 
@@ -167,6 +174,9 @@ class FakeLearner(FakeReference):
 
     def sync(self, sampler: Sampler, version: int) -> None:
         sampler.take_weights(version, [("w", self.weight)])  # type: ignore[list-item]
+
+    def close(self) -> None:
+        self.log.append("close")
 
 
 class FakeCritic:

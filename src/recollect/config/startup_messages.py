@@ -28,9 +28,11 @@ def startup_messages(cfg: Config) -> Iterator[str]:
         "actor_rollout_ref.actor": cfg.actor_rollout_ref.actor.fsdp_config.fsdp_size,
         "critic": cfg.critic.fsdp_config.fsdp_size,
     }
+    ranks = max(1, cfg.trainer.n_gpus_per_node)
     for place, size in sizes.items():
-        if size > 1:
-            yield f"{place}.fsdp_config.fsdp_size={size}: weights are spread over at most all devices, and there is one"
+        if size > ranks:
+            number = f"{ranks} ranks" if ranks > 1 else "one device"
+            yield f"{place}.fsdp_config.fsdp_size={size}: weights are spread over at most all of the run, {number}"
     algorithm, n = cfg.algorithm, cfg.actor_rollout_ref.rollout.n
     within = (
         AGENTS.knows(cfg.agent.agent_type, "many_questions") and algorithm.group_by != "question"

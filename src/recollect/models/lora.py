@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -159,16 +159,23 @@ def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
     return {PREFIX + n.replace(f".{ADAPTER}", ""): p for n, p in mine}
 
 
-def save_adapter(model: Any, folder: Path, base: str | None = None) -> None:
-    """Write an adapter in peft's own format; ``base`` replaces the name of the model that it is for."""
+def save_adapter(
+    model: Any, folder: Path, base: str | None = None, weights: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write an adapter in peft's own format; ``base`` replaces the name of the model that it is for.
+
+    ``weights`` are the adapter's where the model holds only a part of them.
+    """
     from safetensors.torch import save_file
 
     config = model.peft_config[ADAPTER].to_dict()
     config = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
     config |= {"inference_mode": True} | ({} if base is None else {"base_model_name_or_path": base})
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
-    weights = {name: weight.cpu().contiguous() for name, weight in adapter_weights(model).items()}
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    found = adapter_weights(model) if weights is None else weights
+    save_file(
+        {name: weight.cpu().contiguous() for name, weight in found.items()}, folder / WEIGHTS, metadata={"format": "pt"}
+    )
 
 
 @torch.no_grad()

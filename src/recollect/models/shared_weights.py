@@ -5,9 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from recollect.models.attention import unfocus
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor that may be spread over ranks, which then all have to ask for it."""
+    found: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return found
 
 
 def twin(model: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recollect.packing.division import BatchPart
 from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.samples import group_samples
 from recollect.packing.tree import MIN_SHARE, build_tree, forest, split_to_budget
@@ -99,18 +100,25 @@ class Batch:
         min_share: int = MIN_SHARE,
         max_sequences: int | None = None,
         share: bool = True,
+        part: BatchPart | None = None,
     ) -> list[Packed]:
         """Micro-batches over some sequences, shared prefixes merged.
 
         Each has at most ``budget`` tokens and, if said, ``max_sequences`` sequences. With ``share`` False every
-        sequence is a micro-batch of its own.
+        sequence is a micro-batch of its own. ``part`` leaves only what one rank computes.
         """
         sequences = [self.sequences[r] for r in rows]
         masks = [self.masks[r] for r in rows]
         offsets = [int(self.offsets[r]) for r in rows]
         if not share:
-            return [pack([build_tree([i], [sequence])], masks, offsets) for i, sequence in enumerate(sequences)]
+            single = [build_tree([i], [sequence]) for i, sequence in enumerate(sequences)]
+            mine = single if part is None else part.of(single, sequences)
+            return [pack([tree], masks, offsets) for tree in mine]
         trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
+        if part is not None:
+            trees = part.of(trees, sequences)
+        if not trees:
+            return []
         return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget, max_sequences)]
 
 

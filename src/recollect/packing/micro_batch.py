@@ -136,6 +136,11 @@ class Packed:
     entry_target: Tensor  # [entries] which target it reads
     entry: Tensor  # [entries] its place on the batch's token axis
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing in it is trained: it is computed to keep step with other ranks."""
+        return not len(self.entry)
+
     def to(self, device: torch.device | str) -> Packed:
         """The same micro-batch on a device."""
         if str(device) == "cpu":

@@ -29,6 +29,7 @@ from recollect.trajectories.stored_images import write_images
 from recollect.trajectories.stored_rows import read_trajectories
 from recollect.types import BadInput, Group
 
+FSDP = "actor_rollout_ref.actor", "critic"
 MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.resume_mode",
     "trainer.resume_from_path",
@@ -37,6 +38,8 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "actor_rollout_ref.nccl_timeout"),
+    *(f"{place}.fsdp_config.{name}" for place in FSDP for name in ("fsdp_size", "reshard_after_forward")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
     *(

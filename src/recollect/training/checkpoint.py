@@ -45,6 +45,7 @@ def save(
     except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise unwritten(final, error, "the checkpoint ") from error
+    learner.keep(final)
     return final
 
 

@@ -42,7 +42,8 @@ class TrainedPolicy:
         return {"*": self.binding}
 
     def close(self) -> None:
-        """End the servers that the sampler has, if any."""
+        """End the processes that the learner and the sampler have, if any."""
+        self.learner.close()
         self.sampler.close()
 
 

@@ -75,11 +75,9 @@ def filled(default: str, hint: str) -> Any:
     return limited(default, lambda key, value: "" if value else f"{key} is empty; {hint}")
 
 
-def only_one(default: int = 1, or_none: bool = False) -> Any:
-    """A number that must be 1 here, such as GPUs and machines."""
-    words = "needs several GPUs, and this version trains on one device; set"
-    fine = (0, 1) if or_none else (1,)
-    return limited(default, lambda key, value: "" if value in fine else f"{key}={value} {words} {key}=1")
+def only_one(words: str) -> Any:
+    """A number that must be 1 here; ``words`` say why."""
+    return limited(1, lambda key, value: "" if value == 1 else f"{key}={value} {words}; set {key}=1")
 
 
 def each_positive(default: list[int]) -> Any:

@@ -64,6 +64,8 @@ class Offload:
     optimizer_offload: bool = False  # moments wait in host memory between updates; on a CPU they are there already
     # devices that share the weights, at most those of the run; -1: all of them
     fsdp_size: int = must(-1, lambda n: n == -1 or n > 0, " must be -1 (all devices of the run) or a number of devices")
+    # of several ranks, each gives back the others' weights of a layer after its forward pass; False: after the backward
+    reshard_after_forward: bool = True
 
 
 @dataclass
@@ -90,7 +92,8 @@ class Actor:
     ppo_micro_batch_size_per_gpu: int | None = positive(None)  # most sequences per micro-batch; default: no such limit
     use_dynamic_bsz: bool = True  # cut micro-batches by tokens (ppo_max_token_len_per_gpu); False: by sequences alone
     ppo_max_token_len_per_gpu: int = positive(16384)  # tokens per micro-batch, shared prefixes counted once
-    ulysses_sequence_parallel_size: int = only_one(1)  # GPUs that share a sequence; only 1 here
+    # GPUs that share a sequence; only 1 here
+    ulysses_sequence_parallel_size: int = only_one("needs several GPUs for a sequence, and here each has its own")
     fsdp_config: Offload = field(default_factory=Offload)
     policy_loss: PolicyLoss = field(default_factory=PolicyLoss)
     clip_ratio: float = not_negative(0.2, infinite=True)  # PPO clip range, both sides
@@ -189,6 +192,7 @@ class ActorRolloutRef:
     actor: Actor = field(default_factory=Actor)
     rollout: Rollout = field(default_factory=Rollout)
     ref: Reference = field(default_factory=Reference)
+    nccl_timeout: int = positive(600)  # seconds without progress after which ranks that hang are ended and replaced
 
 
 @dataclass

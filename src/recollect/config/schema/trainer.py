@@ -53,8 +53,9 @@ class Trainer:
     total_epochs: int = positive(1)  # passes over the data when total_training_steps is not given
     # where metrics go; metrics.jsonl is always written
     logger: list[str] = choice(*OWN_LOGGERS, of=TRACKERS, default=["console"], own=True)
-    nnodes: int = only_one(1)  # machines; only 1 here
-    n_gpus_per_node: int = only_one(1, or_none=True)  # GPUs; only 1 here (0 or 1 on a CPU)
+    nnodes: int = only_one("needs several machines, and this version trains on one")  # machines that train; only 1 here
+    # ranks that train together: one for each GPU, or so many processes with device=cpu; 0 and 1: this process alone
+    n_gpus_per_node: int = not_negative(1)
     critic_warmup: int = not_negative(0)  # first steps in which only the critic learns
     # steps between checkpoints; 0: only at the end; -1: none at all, and nothing to go on from
     save_freq: int = from_minus_one(10)

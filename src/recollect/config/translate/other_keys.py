@@ -47,7 +47,7 @@ ANSWERS: Mapping[str, Answer] = {
         expand=lambda value, given: _batches(value, given),
     ),
     "algorithm.filter_groups.max_inflight_gen_batches": Refused("one batch of tasks is sampled at a time"),
-    "trainer.balance_batch": Same("it evens out the work of several GPUs, and there is one device"),
+    "trainer.balance_batch": Same("the work of several ranks is always evened out"),
     "trainer.log_val_generations": Same("all held-out attempts are stored in the run directory; trackers get numbers"),
     "trainer.rollout_data_dir": Refused(STORED),
     "trainer.validation_data_dir": Refused(STORED),

@@ -9,11 +9,12 @@ from recollect.config.translate.data_keys import FOREIGN_CODE
 from recollect.config.translate.key_answer import Alias, Answer, Given, Refused, Same
 
 ACTOR, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "model"))
-GPUS = "it takes several GPUs, and this version trains on one device"
-SHARDS = "it says how weights are spread over GPUs, and there is one device"
+GPUS = "it takes several GPUs in a way that is not there: ranks share weights (trainer.n_gpus_per_node)"
+STRATEGY = "several GPUs train by FSDP2 here (trainer.n_gpus_per_node): fsdp or fsdp2"
+SHARDS = "ranks share the weights of whole layers, as FSDP2 does; fsdp_size says how many of them"
 CUT = "it says how a batch is cut into micro-batches, and results do not depend on the cut"
 SPARING = "it saves memory or time by another way to the same numbers; recollect chooses its own"
-MADE_FOR = "the {} trainers of verl spread a model over GPUs; this version trains on one device"
+MADE_FOR = "the {} trainers of verl are not there; several ranks train by FSDP2 (trainer.n_gpus_per_node)"
 DTYPES = {"bf16": "bfloat16", "fp32": "float32", "torch.bfloat16": "bfloat16", "torch.float32": "float32"}
 KL_WORDS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 STEPS = "the run's number of steps takes its place, as in verl"
@@ -28,7 +29,6 @@ def fsdp(place: str, own: str | None, dtype: Answer) -> dict[str, Answer]:
     """Answers to a section of FSDP settings; ``own`` is our section for those that take effect."""
     out: dict[str, Answer] = {
         f"{place}.wrap_policy.*": Same(SHARDS),
-        f"{place}.reshard_after_forward": Same(SHARDS),
         f"{place}.forward_prefetch": Same(SHARDS),
         f"{place}.use_orig_params": Same(SHARDS),
         f"{place}.offload_policy": Same("it says where weights wait; param_offload does that here"),
@@ -41,7 +41,7 @@ def fsdp(place: str, own: str | None, dtype: Answer) -> dict[str, Answer]:
         f"{place}.full_determinism": Same("runs are always repeatable"),
         f"{place}.ulysses_sequence_parallel_size": Refused(GPUS, fine=(1,)),
         f"{place}.forward_only": Refused("which models are trained follows from what they are for"),
-        f"{place}.strategy": Refused(GPUS, fine=("fsdp", "fsdp2")),
+        f"{place}.strategy": Refused(STRATEGY, fine=("fsdp", "fsdp2")),
         f"{place}.pad_to_length": Same("padding is no part of a result"),
         f"{place}.pad_to_length_bucket": Same("padding is no part of a result"),
         f"{place}.qat.*": Refused("weights are not quantised in training"),
@@ -50,7 +50,7 @@ def fsdp(place: str, own: str | None, dtype: Answer) -> dict[str, Answer]:
         **{f"{place}.entropy_from_logits_{name}": Same(SPARING) for name in ("with_chunking", "chunk_size")},
     }
     if own is not None:
-        names = ("param_offload", "optimizer_offload", "fsdp_size")
+        names = ("param_offload", "optimizer_offload", "fsdp_size", "reshard_after_forward")
         out |= {f"{place}.{name}": Alias(f"{own}.{name}") for name in names}
     return out
 
@@ -84,7 +84,7 @@ def both(place: str) -> dict[str, Answer]:
     """Answers that actor, reference and critic share."""
     return {
         f"{place}.rollout_n": Alias("actor_rollout_ref.rollout.n"),
-        f"{place}.strategy": Refused(GPUS, fine=("fsdp", "fsdp2")),
+        f"{place}.strategy": Refused(STRATEGY, fine=("fsdp", "fsdp2")),
         f"{place}.data_loader_seed": Refused("the order of mini-batches is drawn from trainer.seed"),
         f"{place}.checkpoint.save_contents": Refused(
             "a checkpoint always holds the weights, the optimizer and the run's state", when=_at_least_a_run
@@ -138,7 +138,7 @@ ANSWERS: Mapping[str, Answer] = {
     **both(REF),
     **model(MODEL),
     f"{ACTOR}.train_batch_size": Alias("data.train_batch_size"),
-    f"{ACTOR}.ppo_micro_batch_size": Alias(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "there is one GPU"),
+    f"{ACTOR}.ppo_micro_batch_size": Alias(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "it counts for each GPU"),
     f"{MODEL}.torch_dtype": Refused(
         "weights are kept in float32, and actor_rollout_ref.actor.dtype is the compute type",
         fine=("float32", "fp32"),
@@ -160,12 +160,13 @@ ANSWERS: Mapping[str, Answer] = {
     f"{ACTOR}.pad_to_length": Same("padding is no part of a result"),
     f"{REF}.pad_to_length": Same("padding is no part of a result"),
     f"{REF}.ulysses_sequence_parallel_size": Refused(GPUS, fine=(1,)),
-    f"{REF}.log_prob_micro_batch_size": Alias(f"{REF}.log_prob_micro_batch_size_per_gpu", "there is one GPU"),
+    f"{REF}.log_prob_micro_batch_size": Alias(f"{REF}.log_prob_micro_batch_size_per_gpu", "it counts for each GPU"),
     f"{REF}.log_prob_use_dynamic_bsz": Same(CUT),
     f"{REF}.model": Refused("the reference is the weights that the run started from"),
     f"{REF}.model.*": Refused("the reference is the weights that the run started from"),
     f"{REF}.fsdp_config.optimizer_offload": Same("the reference has no optimizer"),
-    f"{REF}.fsdp_config.fsdp_size": Same(SHARDS),
+    f"{REF}.fsdp_config.fsdp_size": Same("the reference is spread as the actor is"),
+    f"{REF}.fsdp_config.reshard_after_forward": Same("the reference is spread as the actor is"),
     **{
         f"{place}.{name}": Same(SPARING)
         for place in (ACTOR, REF)
@@ -175,7 +176,6 @@ ANSWERS: Mapping[str, Answer] = {
         )
     },
     "actor_rollout_ref.hybrid_engine": Refused("one process trains and samples"),
-    "actor_rollout_ref.nccl_timeout": Same("there are no GPUs that wait for each other"),
 }
 
 

@@ -45,7 +45,7 @@ ANSWERS: Mapping[str, Answer] = {
         "False is 0 tokens",
         expand=lambda value, given: {f"{R}.prefix_cache_tokens": 0} if value is False else {},
     ),
-    f"{R}.log_prob_micro_batch_size": Alias(f"{R}.log_prob_micro_batch_size_per_gpu", "there is one GPU"),
+    f"{R}.log_prob_micro_batch_size": Alias(f"{R}.log_prob_micro_batch_size_per_gpu", "it counts for each GPU"),
     f"{R}.log_prob_use_dynamic_bsz": Same(CUT),
     f"{R}.calculate_log_probs": Same("log-probabilities of sampled tokens are always kept"),
     f"{R}.full_determinism": Same("runs are always repeatable"),

@@ -40,7 +40,7 @@ MEANING = """
 - `trainer.resume_mode=disable` starts anew. A run that is in the directory moves to `DIRECTORY.old-N`, and nothing is
   deleted.
 - `trainer.load_checkpoint=PATH` is `trainer.resume_mode=resume_path trainer.resume_from_path=PATH`.
-- `fsdp_size` larger than the number of devices means all of them, in verl too: with one device every size is the same.
+- `fsdp_size` larger than the number of devices means all of them, in verl too.
 """
 TITLES = {"verl": "verl", "memagent": "MemAgent", "agentfly": "AgentFly"}
 PLACES = ("path", "files", "project_name", "experiment_name", "default_local_dir", "logger", "_key")  # say nothing

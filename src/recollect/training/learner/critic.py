@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.algos.aggregation import token_weights
@@ -33,7 +34,8 @@ from recollect.training.learner.learner import Watcher
 from recollect.training.learner.loss_scale import loss_scale
 from recollect.training.learner.token_budget import Budget, MicroBatching
 from recollect.training.learner.trained_model import TrainedModel
-from recollect.training.learner.weight_files import OPTIMIZER, read_weights, write_weights
+from recollect.training.learner.weight_files import OPTIMIZER, load_state, read_weights, write_weights
+from recollect.training.learner.world import World
 from recollect.types import BadInput
 
 HEAD = "value_head.safetensors"
@@ -42,18 +44,25 @@ HEAD = "value_head.safetensors"
 class ValueModel(nn.Module):
     """A body and the head that reads a value off its hidden states."""
 
-    def __init__(self, body: Any) -> None:
+    def __init__(self, body: Any, head: nn.Linear | None = None) -> None:
         super().__init__()
         self.body, self.config = body, body.config
-        self.value_head = nn.Linear(text_config(body).hidden_size, 1, device=next(body.parameters()).device)
-        nn.init.zeros_(self.value_head.weight)
-        nn.init.zeros_(self.value_head.bias)
+        self.value_head = value_head(body) if head is None else head
 
     def values(self, packed: Packed, head_only: bool = False) -> Tensor:
         """[targets] the value of the state before each target token, in float32."""
         hidden = hidden_states(self.body, packed)[packed.parents]
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.value_head((hidden.detach() if head_only else hidden).float()).squeeze(-1)
+            head, states = self.value_head, (hidden.detach() if head_only else hidden).float()
+            return F.linear(states, head.weight.float(), head.bias.float()).squeeze(-1)
+
+
+def value_head(body: Any) -> nn.Linear:
+    """A new head for a body, beside its weights."""
+    head = nn.Linear(text_config(body).hidden_size, 1, device=next(body.parameters()).device)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> tuple[Tensor, Tensor]:
@@ -90,7 +99,7 @@ class LocalCritic:
         self.trained, self.cfg, self.mini_batch, self.epochs = trained, cfg, mini_batch, epochs
         self.scale = scale  # the divisor of seq-mean-token-sum-norm
         budget = Budget(cfg.ppo_max_token_len_per_gpu, warn)
-        self.cut = MicroBatching(budget, cfg.ppo_micro_batch_size_per_gpu, share_prefixes)
+        self.cut = MicroBatching(budget, cfg.ppo_micro_batch_size_per_gpu, share_prefixes, trained.world.part)
 
     def packed_values(self, packs: Sequence[Packed], entries: int) -> Tensor:
         """[entries] the value of the state before every trained token of micro-batches, without gradient."""
@@ -145,13 +154,18 @@ class LocalCritic:
             def loss(model: ValueModel, packed: Packed) -> Tensor:
                 e = packed.entry
                 values = model.values(packed, head_only)[packed.entry_target]
+                if packed.idle:
+                    return values.sum()
                 each, bound = value_loss(values, old[e], returns[e], self.cfg.cliprange_value)
                 clipped.add_((weight[e] * bound).sum())
                 return self.cfg.loss_coef * (weight[e] * each).sum()
 
             total = self.trained.accumulate(packs, loss) / self.cfg.loss_coef
             share = float(weight.sum())
-            return {"value_loss": total, "value_clip_fraction": float(clipped) / share if share else 0.0}
+            return {
+                "value_loss": total,
+                "value_clip_fraction": float(self.trained.world.sum(clipped)) / share if share else 0.0,
+            }
 
         made = self.cut.run(batch, work, members, self.trained.optimizer.zero_grad)
         return made | self.trained.step()
@@ -172,22 +186,30 @@ class LocalCritic:
         """Take what `save` wrote."""
         from safetensors.torch import load_file
 
-        saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location=self.trained.device)
         model = self.trained.model
         if self.trained.owner is None:
             read_weights(folder, model.body)
         model.value_head.load_state_dict(load_file(folder / HEAD))
-        self.trained.load_state(saved)
+        load_state(self.trained, folder)
 
 
 def make_critic(
-    cfg: Config, actor: TrainedModel, updates: int, warn: Callable[[str], None] = lambda message: None
+    cfg: Config,
+    actor: TrainedModel,
+    updates: int,
+    warn: Callable[[str], None] = lambda message: None,
+    head: nn.Linear | None = None,
+    kind: type[LocalCritic] = LocalCritic,
+    world: World | None = None,
 ) -> LocalCritic:
-    """The critic that the configuration asks for, beside an actor; ``updates`` is the length of its schedule."""
+    """The critic that the configuration asks for, beside an actor; ``updates`` is the length of its schedule.
+
+    ``head`` is a value head that there is already, ``world`` what a model of its own is spread over.
+    """
     critic = cfg.critic
     body, owner = (actor.model.base_model, actor) if critic.model.share_actor else (_own_body(cfg, actor), None)
     trained = TrainedModel(
-        ValueModel(body),
+        ValueModel(body, head),
         critic.optim,
         updates,
         actor.dtype,
@@ -196,20 +218,21 @@ def make_critic(
         offload=critic.fsdp_config,
         seed=cfg.trainer.seed,
         owner=owner,
+        world=world or actor.world,
     )
-    if owner is None and is_ours(body) and worth_compiling(trained.model):
+    if owner is None and trained.root is None and is_ours(body) and worth_compiling(trained.model):
         compile_layers(trained.model, trained=True)
     ppo, prefixes = cfg.actor_rollout_ref.actor, cfg.actor_rollout_ref.model.use_remove_padding
     mini_batch = critic.ppo_mini_batch_size or ppo.ppo_mini_batch_size
     epochs = ppo.ppo_epochs if critic.ppo_epochs is None else critic.ppo_epochs
-    return LocalCritic(trained, critic, mini_batch, epochs, prefixes, loss_scale(cfg), warn)
+    return kind(trained, critic, mini_batch, epochs, prefixes, loss_scale(cfg), warn)
 
 
 def _own_body(cfg: Config, actor: TrainedModel) -> Any:
     """The body of a model of the critic's own, which has to read the actor's tokens."""
     name = cfg.critic.model.path or cfg.actor_rollout_ref.model.path
     with starting_model(cfg, name) as path:
-        whole = load_fitted(path, torch.float32, actor.device.type)
+        whole = load_fitted(path, torch.float32, "cpu" if actor.root is not None else actor.device.type)
     check_head(whole)
     if text_config(whole).vocab_size < text_config(actor.model).vocab_size:
         raise BadInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -14,18 +15,28 @@ from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.lora import halve_base, is_adapted
 from recollect.models.shared_weights import is_shared, see_same, twin
+from recollect.models.scratch_models import SCRATCH
+from recollect.models.starting_model import starting_model
 from recollect.models.vision import freeze_tower
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.adapt import adapt
 from recollect.training.learner.forward import check_head
+from recollect.training.learner.learner import Learner
 from recollect.training.learner.local_learner import LocalLearner
+from recollect.training.learner.ranks.learner_ranks import LearnerRanks
+from recollect.training.learner.ranks.place_of import place_of
+from recollect.training.learner.ranks.rank_settings import RankSettings
+from recollect.training.learner.ranks.ranks_learner import RanksLearner
 from recollect.training.learner.trained_model import TrainedModel
 
 
 def make_learner(
     cfg: Config, path: str, optim: Optim, updates: int, warn: Callable[[str], None] = lambda message: None
-) -> LocalLearner:
+) -> Learner:
     """The learner of a model folder; ``updates`` is the length of its schedule."""
+    if (place := place_of(cfg)) is not None:
+        opened = starting_model(cfg) if cfg.actor_rollout_ref.model.path in SCRATCH else nullcontext(path)
+        return RanksLearner(cfg, LearnerRanks(RankSettings(cfg, optim, updates), place, opened, warn))
     device, actor = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.actor
     model = load_fitted(path, torch.float32, device)
     check_head(model)
@@ -46,8 +57,10 @@ def make_learner(
     return LocalLearner(cfg, trained, warn)
 
 
-def make_sampler(cfg: Config, learner: LocalLearner, path: str, decode: Callable[[Sequence[int]], str]) -> Sampler:
-    """The engine that samples for a learner: over the learner's own weights where they have its type."""
+def make_sampler(cfg: Config, learner: Learner, path: str, decode: Callable[[Sequence[int]], str]) -> Sampler:
+    """The engine that samples for a learner: over the learner's own weights where this process has them in its type."""
+    if not isinstance(learner, LocalLearner):
+        return _apart(cfg, path, decode)
     trained, rollout, device = learner.trained, cfg.actor_rollout_ref.rollout, pick_device(cfg.trainer.device)
     dtype = pick_dtype(rollout.dtype, device)
     if trained.half:
@@ -64,3 +77,11 @@ def make_sampler(cfg: Config, learner: LocalLearner, path: str, decode: Callable
     if trained.half:
         see_same(trained.model, model)  # the engine may have laid the weights out anew
     return sampler
+
+
+def _apart(cfg: Config, path: str, decode: Callable[[Sequence[int]], str]) -> Sampler:
+    """An engine with weights of its own, which a learner elsewhere hands over."""
+    rollout, device = cfg.actor_rollout_ref.rollout, pick_device(cfg.trainer.device)
+    model = load_fitted(path, pick_dtype(rollout.dtype, device), device)
+    threads = thread_counts(cfg.trainer.threads, sum(p.numel() for p in model.parameters()))[0]
+    return make_engine(model, decode, rollout, own=True, threads=threads)

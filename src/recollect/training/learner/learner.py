@@ -104,6 +104,9 @@ class Learner(ReferencePolicy, Protocol):
     def save(self, folder: Path, bases: Path) -> None:
         """Write weights and optimizer into a folder; a base that is nowhere else to load from goes below ``bases``."""
 
+    def keep(self, folder: Path) -> None:
+        """A checkpoint that `save` wrote is in its place, the critic's too: what is lost can start again from there."""
+
     def load(self, folder: Path) -> None:
         """Take what `save` wrote."""
 
@@ -112,6 +115,9 @@ class Learner(ReferencePolicy, Protocol):
 
     def sync(self, sampler: Sampler, version: int) -> None:
         """Give a sampler the weights as they are now, under a version."""
+
+    def close(self) -> None:
+        """Nothing more will be asked of it: end the processes that it has, if any."""
 
 
 class ValueLearner(Protocol):

@@ -18,6 +18,7 @@ from recollect.models.load import context_window
 from recollect.models.lora import ADAPTER, BASE, is_adapted, plain_copy, plain_weights
 from recollect.models.text_config import text_config
 from recollect.packing.batch import Batch
+from recollect.packing.division import BatchPart
 from recollect.packing.micro_batch import Packed
 from recollect.runs.directory import remove_tree, replace_tree
 from recollect.samplers.sampler import Sampler
@@ -29,7 +30,7 @@ from recollect.training.learner.learner import Metrics, ModelFacts, PolicyTarget
 from recollect.training.learner.policy_update import policy_update, update_cut
 from recollect.training.learner.token_budget import Budget, MicroBatching, run_with_budget
 from recollect.training.learner.trained_model import TrainedModel, reference_of
-from recollect.training.learner.weight_files import OPTIMIZER, read_weights, write_weights
+from recollect.training.learner.weight_files import OPTIMIZER, load_state, read_weights, write_weights
 from recollect.types import Sample
 
 CPU_TOKENS = 4096  # per micro-batch of imitation on a CPU: activations that stay in its caches are worth 1.3× in speed
@@ -64,13 +65,14 @@ class LocalLearner(LocalPolicy):
         rollout, actor = cfg.actor_rollout_ref.rollout, cfg.actor_rollout_ref.actor
         share = cfg.actor_rollout_ref.model.use_remove_padding
         budget = Budget(rollout.log_prob_max_token_len_per_gpu, warn)
-        super().__init__(trained, MicroBatching(budget, rollout.log_prob_micro_batch_size_per_gpu, share))
+        most, part = rollout.log_prob_micro_batch_size_per_gpu, trained.world.part
+        super().__init__(trained, MicroBatching(budget, most, share, part))
         self.cfg, self.warn = cfg, warn
         self.lent = False  # a sampler reads these very weights, so none are handed over
-        self.update_cut = update_cut(cfg, warn)
+        self.update_cut = update_cut(cfg, warn, part)
         tokens = actor.ppo_max_token_len_per_gpu
         self.imitation = Budget(min(tokens, CPU_TOKENS) if trained.device.type == "cpu" else tokens, warn)
-        self.graphs = ImitationGraphs.of(trained)
+        self.graphs = ImitationGraphs.of(trained) if trained.root is None else None
 
     @property
     def facts(self) -> ModelFacts:
@@ -104,7 +106,7 @@ class LocalLearner(LocalPolicy):
         """A frozen copy of the policy as it is now."""
         ref = self.cfg.actor_rollout_ref.ref
         budget = Budget(ref.log_prob_max_token_len_per_gpu, self.warn)
-        cut = MicroBatching(budget, ref.log_prob_micro_batch_size_per_gpu, self.cut.share)
+        cut = MicroBatching(budget, ref.log_prob_micro_batch_size_per_gpu, self.cut.share, self.cut.part)
         return LocalPolicy(reference_of(self.trained, ref.fsdp_config), cut)
 
     def make_critic(self, updates: int) -> LocalCritic:
@@ -121,22 +123,27 @@ class LocalLearner(LocalPolicy):
         """One supervised update."""
 
         def work(packs: list[Packed]) -> Metrics:
-            trained, right = sum(len(p.entry) for p in packs), [0.0]
-            computed = float(sum(len(p.tokens) for p in packs))
+            world, right = self.trained.world, [0.0]
+            trained = int(world.total(sum(len(p.entry) for p in packs)))
+            computed = world.total(sum(len(p.tokens) for p in packs))
             captured = None if self.graphs is None else self.graphs.accumulate(packs, trained)
             if captured is not None:
                 return imitation_row(captured[0], captured[1], trained, computed)
 
             def loss(model: Any, part: Packed) -> Tensor:
                 losses, first = token_losses(model, part)
+                if part.idle:
+                    return losses.sum() * 0.0
                 right[0] += float(first[part.entry_target].sum())
                 return losses[part.entry_target].sum() / trained
 
             value = self.trained.accumulate(packs, loss)
-            return imitation_row(value, right[0] / max(1, trained), trained, computed)
+            return imitation_row(value, world.total(right[0]) / max(1, trained), trained, computed)
 
         reset = self.trained.optimizer.zero_grad
-        made = run_with_budget(lambda tokens: packed(item, tokens, self.cut.share), self.imitation, work, reset)
+        made = run_with_budget(
+            lambda tokens: packed(item, tokens, self.cut.share, self.cut.part), self.imitation, work, reset
+        )
         return made | self.trained.step()
 
     def imitation_scores(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
@@ -148,8 +155,10 @@ class LocalLearner(LocalPolicy):
             hits[part.entry] = right[part.entry_target].float()
             return losses
 
-        packs = batch.packs(range(len(batch.sequences)), self.cut.budget.tokens, share=self.cut.share)
-        return self.trained.measure(packs, batch.entries, found).cpu().numpy(), hits.cpu().numpy()
+        rows, cut = range(len(batch.sequences)), self.cut
+        packs = batch.packs(rows, cut.budget.tokens, share=cut.share, part=cut.part)
+        measured = self.trained.measure(packs, batch.entries, found)
+        return measured.cpu().numpy(), self.trained.world.sum(hits).cpu().numpy()
 
     def with_optimizer(self, optim: Optim, updates: int) -> LocalLearner:
         """A learner of the same weights with an optimizer and a schedule of its own."""
@@ -166,15 +175,17 @@ class LocalLearner(LocalPolicy):
     def save(self, folder: Path, bases: Path) -> None:
         """Write weights and optimizer into a folder."""
         model, masters = self.trained.model, self.trained.masters
-        base = _keep_base(bases, model)
+        base = keep_base(bases, model, lambda: plain_copy(model, torch.float32, adapters=False))
         write_weights(model if masters is None else self.trained.plain(torch.float32), folder, base)
         torch.save(self.trained.state(), folder / OPTIMIZER)
 
+    def keep(self, folder: Path) -> None:
+        """A checkpoint is in its place; this process does not start again by itself."""
+
     def load(self, folder: Path) -> None:
         """Take what `save` wrote."""
-        saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location=self.trained.device)
         self.load_weights(folder)
-        self.trained.load_state(saved)
+        load_state(self.trained, folder)
 
     def export(self, folder: Path, dtype: str) -> None:
         """Write the plain model, adapters merged."""
@@ -188,18 +199,23 @@ class LocalLearner(LocalPolicy):
         with self.trained.awake():
             sampler.take_weights(version, plain_weights(self.trained.model))
 
+    def close(self) -> None:
+        """There are no other processes."""
+
 
 def imitation_row(loss: float, right: float, trained: int, computed: float) -> Metrics:
     """The metrics of a supervised update before its step."""
     return {"loss": loss, "token_accuracy": right, "tokens": float(trained), "tokens_computed": computed}
 
 
-def packed(item: Sequence[Sample] | Packed, budget: int, share: bool = True) -> list[Packed]:
-    """Micro-batches of what a source of examples gave: already packed, or sequences."""
+def packed(
+    item: Sequence[Sample] | Packed, budget: int, share: bool = True, part: BatchPart | None = None
+) -> list[Packed]:
+    """Micro-batches of what a source of examples gave: already packed, which one rank computes, or sequences."""
     if isinstance(item, Packed):
-        return [item]
+        return [item] if part is None or part.rank == 0 else []
     batch = Batch.of(item)
-    return batch.packs(range(len(batch.sequences)), budget, share=share)
+    return batch.packs(range(len(batch.sequences)), budget, share=share, part=part)
 
 
 def _here(reference: ReferencePolicy) -> TrainedModel:
@@ -208,14 +224,14 @@ def _here(reference: ReferencePolicy) -> TrainedModel:
     return reference.trained
 
 
-def _keep_base(folder: Path, model: Any) -> str | None:
+def keep_base(folder: Path, model: Any, plain: Callable[[], Any]) -> str | None:
     """Store the model under an adapter if it cannot be loaded from elsewhere; returns where it is then."""
     if not is_adapted(model) or model.peft_config[ADAPTER].base_model_name_or_path:
         return None
     if not (folder / BASE).is_dir():
         temporary = folder / f".{BASE}.writing"
         remove_tree(temporary)
-        plain_copy(model, torch.float32, adapters=False).save_pretrained(temporary)
+        plain().save_pretrained(temporary)
         write_checksums(temporary)
         replace_tree(temporary, folder / BASE)
     return str((folder / BASE).absolute())

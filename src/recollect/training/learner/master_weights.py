@@ -30,6 +30,13 @@ class _Embedding(nn.Embedding):
         return F.embedding(ids, self.weight.float(), self.padding_idx).to(self.weight.dtype)
 
 
+def sums_in_float(model: nn.Module) -> None:
+    """Let embeddings that are computed in bfloat16 add up their gradients in float32."""
+    for module in model.modules():
+        if type(module) is nn.Embedding and module.max_norm is None:
+            module.__class__ = _Embedding
+
+
 class Masters:
     """The float32 weight of every trainable parameter of a model that is turned into bfloat16."""
 
@@ -37,9 +44,7 @@ class Masters:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.weights = {name: nn.Parameter(p.detach().float()) for name, p in named}
         to_half(model)
-        for module in model.modules():
-            if type(module) is nn.Embedding and module.max_norm is None:
-                module.__class__ = _Embedding
+        sums_in_float(model)
         self.computed = dict(named)
         self._of = {id(p): self.weights[name] for name, p in named}
         self._gradients: dict[str, Tensor] = {}

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 class Optimizers:
     """One or two torch optimizers that step together, over a model's parameters or the masters behind them."""
 
-    def __init__(self, parts: list[torch.optim.Optimizer], masters: Masters | None = None) -> None:
+    def __init__(
+        self,
+        parts: list[torch.optim.Optimizer],
+        masters: Masters | None = None,
+        named: Iterable[tuple[str, nn.Parameter]] = (),
+    ) -> None:
         self.parts, self.masters = parts, masters
+        self.names = {id(parameter): name for name, parameter in named}
 
     def moved(self) -> list[nn.Parameter]:
         """What the optimizers move."""
@@ -71,7 +77,7 @@ def build_optimizer(model: nn.Module, config: Optim, masters: Masters | None = N
     named = [(n, behind(p)) for n, p in model.named_parameters() if p.requires_grad]
     lr, decay, betas = config.lr, config.weight_decay, tuple(config.betas)
     if config.name == "adamw":
-        return Optimizers([_adamw((p for _, p in named), lr, decay, betas)], masters)
+        return Optimizers([_adamw((p for _, p in named), lr, decay, betas)], masters, named)
     if config.name != "muon":
         raise BadInput(f"actor_rollout_ref.actor.optim.name={config.name}: known are adamw and muon")
     matrices = [p for n, p in named if p.ndim == 2 and not any(k in n for k in ("embed", "lm_head", "value_head"))]
@@ -80,7 +86,7 @@ def build_optimizer(model: nn.Module, config: Optim, masters: Masters | None = N
     parts: list[torch.optim.Optimizer] = []
     if matrices:
         parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
-    return Optimizers([*parts, _adamw(rest, lr, decay, betas)] if rest else parts, masters)
+    return Optimizers([*parts, _adamw(rest, lr, decay, betas)] if rest else parts, masters, named)
 
 
 def _adamw(params: Iterable[nn.Parameter], lr: float, decay: float, betas: tuple[float, ...]) -> torch.optim.Optimizer:

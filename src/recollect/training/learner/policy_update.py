@@ -15,6 +15,7 @@ from recollect.algos.importance import importance_weights
 from recollect.algos.kl import KL
 from recollect.config import Actor, Config
 from recollect.packing.batch import Batch
+from recollect.packing.division import BatchPart
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner.learner import PolicyTargets
 from recollect.training.learner.loss_scale import loss_scale
@@ -40,12 +41,14 @@ class Terms:
     reference: Tensor | None
 
 
-def update_cut(cfg: Config, warn: Callable[[str], None] = lambda message: None) -> MicroBatching:
+def update_cut(
+    cfg: Config, warn: Callable[[str], None] = lambda message: None, part: BatchPart | None = None
+) -> MicroBatching:
     """The micro-batches of an update that the configuration asks for."""
     actor = cfg.actor_rollout_ref.actor
     tokens = actor.ppo_max_token_len_per_gpu if actor.use_dynamic_bsz else 1 << 40
     share = cfg.actor_rollout_ref.model.use_remove_padding
-    return MicroBatching(Budget(tokens, warn), actor.ppo_micro_batch_size_per_gpu, share)
+    return MicroBatching(Budget(tokens, warn), actor.ppo_micro_batch_size_per_gpu, share, part)
 
 
 def policy_update(
@@ -58,7 +61,7 @@ def policy_update(
     cut: MicroBatching | None = None,
 ) -> dict[str, float]:
     """All mini-batches and epochs of one step; returns metrics averaged over the updates."""
-    actor, cut, device = cfg.actor_rollout_ref.actor, cut or update_cut(cfg), trained.device
+    actor, cut, device = cfg.actor_rollout_ref.actor, cut or update_cut(cfg, part=trained.world.part), trained.device
     on_device = lambda array: torch.from_numpy(array).to(device)
     sampler, sequence = on_device(batch.sampler_logprobs_E), on_device(batch.sequences_E)
     advantage = on_device(targets.advantages).float()
@@ -101,11 +104,12 @@ def _one_update(
     def work(packs: list[Packed]) -> dict[str, float]:
         sums = {name: torch.zeros((), device=trained.device) for name in (*STATISTICS, "share")}
         trained.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
+        sums = dict(zip(sums, trained.world.sum(torch.stack([*sums.values()])), strict=True))
         part = float(sums.pop("share"))  # of the mini-batch that was computed: statistics are means over that
         names = [n for n in STATISTICS if cfg.algorithm.rollout_is is not None or not n.startswith("importance")]
         names = [n for n in names if actor.target_kl is not None or n != "policy_kl"]
         means = {k: float(sums[k]) / (1.0 if k in ("policy_loss", "kl") else part) for k in names}
-        return means | {"tokens_computed": float(sum(len(p.tokens) for p in packs))}
+        return means | {"tokens_computed": trained.world.total(sum(len(p.tokens) for p in packs))}
 
     made = cut.run(batch, work, members, trained.optimizer.zero_grad)
     if actor.target_kl is not None and made["policy_kl"] > FAR * actor.target_kl:

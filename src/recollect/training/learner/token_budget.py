@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from recollect.packing.batch import Batch
+from recollect.packing.division import BatchPart
 from recollect.packing.micro_batch import Packed
 
 T = TypeVar("T")
@@ -58,10 +59,11 @@ class MicroBatching:
     budget: Budget
     most: int | None = None  # sequences in each
     share: bool = True  # sequences share the prefixes that they have in common
+    part: BatchPart | None = None  # what this process computes of each batch; None: all
 
     def packs(self, batch: Batch, rows: Sequence[int], tokens: int) -> list[Packed]:
         """Micro-batches of at most so many tokens over some sequences."""
-        return batch.packs(rows, tokens, max_sequences=self.most, share=self.share)
+        return batch.packs(rows, tokens, max_sequences=self.most, share=self.share, part=self.part)
 
     def run(
         self,

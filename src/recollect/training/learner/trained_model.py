@@ -11,20 +11,22 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.config import Offload, Optim, RefOffload
 from recollect.models.attention import focus, using
 from recollect.models.lora import adapters_off, is_adapted, plain_copy
 from recollect.models.native.modules import replace_modules
+from recollect.models.shared_weights import whole
 from recollect.packing.micro_batch import Packed
 from recollect.training.learner import recompute
 from recollect.training.learner.forward import Prediction, predict, statistics
 from recollect.training.learner.host_offload import park, park_optimizer, wake, wake_optimizer
 from recollect.training.learner.master_weights import Masters, to_half
 from recollect.training.learner.optimizers import Optimizers, build_optimizer, learning_rate
+from recollect.training.learner.world import ALONE, World
 
-Measure = Callable[[Any, Packed], Tensor]  # (model, micro-batch) → a number for each of its targets
+Measure = Callable[..., Tensor]  # (model, micro-batch) → a number for each of its targets
 # (micro-batch, entries' logprobs, entries' entropies, with a reference also entries' divergences) → scalar
 Loss = Callable[..., Tensor]
 
@@ -52,20 +54,27 @@ class TrainedModel:
         seed: int = 0,
         owner: TrainedModel | None = None,
         half: bool = False,
+        world: World = ALONE,
     ) -> None:
+        self.world: World = world if owner is None else owner.world
         self.half: bool = half if owner is None else owner.half
         self.masters: Masters | None = None if owner is None else owner.masters
         if half and owner is None and not frozen:
             self.masters = Masters(model)
         elif half:
             to_half(model)
-        elif not self.half and not is_adapted(model):
+        elif not self.half and not is_adapted(model) and (owner is None or owner.root is None):
             model.float()
         self.model = model
         focus(self.model)
-        self.device: torch.device = next(model.parameters()).device if owner is None else owner.device
+        placed = self.world.device or next(model.parameters()).device
+        self.device: torch.device = placed if owner is None else owner.device
         if self.device.type == "cpu" and owner is None:  # an owner has done it, and weights may be shared since
             replace_modules(model)
+        self.root: nn.Module | None = (
+            self.world.shard(model) if owner is None else owner.root
+        )  # None: passes go through the model itself
+        self.world.settle(self.root)  # an optimizer moves what this process holds
         self.dtype = dtype
         self.optim = optim
         self.optimizer = Optimizers([]) if frozen else build_optimizer(model, optim, self.masters)
@@ -87,7 +96,7 @@ class TrainedModel:
         """The context in which the model computes in its compute type."""
         if self.threads and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
-        if self.dtype == torch.float32:
+        if self.dtype == torch.float32 or self.root is not None:  # sharded weights are cast as they are put together
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
 
@@ -99,14 +108,24 @@ class TrainedModel:
                 yield
             return
         if self._users == 0:
-            wake(self.model, self.device)
+            self._move(self.device)
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
             if self._users == 0 and self.offload.param_offload:
-                park(self.model)
+                self._move(torch.device("cpu"))
+
+    def _move(self, device: torch.device) -> None:
+        """Move the weights to the device or to host memory."""
+        if self.root is not None:  # weights that are spread over ranks are moved by what has spread them
+            if self.offload.param_offload and self.device.type == "cuda":
+                self.root.to(device)
+        elif device == self.device:
+            wake(self.model, device)
+        else:
+            park(self.model)
 
     @contextmanager
     def policy(self) -> Iterator[None]:
@@ -119,29 +138,40 @@ class TrainedModel:
         """Dropout depends on the seed and the update alone, so that a resumed run draws the same."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(((self.seed << 32) + self.updates) % (1 << 63))
+            torch.manual_seed(((self.seed << 32) + (self.world.rank << 24) + self.updates) % (1 << 63))
             yield
 
     def _one_by_one(self, packs: Sequence[Packed]) -> Iterator[Packed]:
         """Micro-batches on the device, one by one; the watcher is called after each."""
+        packs = self.world.even(packs)
         for done, packed in enumerate(packs, 1):
             yield packed.to(self.device)
             if self.on_micro_batch is not None:
                 self.on_micro_batch(done, len(packs))
 
+    def apply(self, what: Callable[..., Any], packed: Packed, *more: Any) -> Any:
+        """Measure a micro-batch, through whatever puts the weights together."""
+        return what(self.model, packed, *more) if self.root is None else self.root(what, self.model, packed, *more)
+
     # ---- measuring ----
 
     @torch.no_grad()
-    def measure(self, packs: Sequence[Packed], entries: int, what: Measure) -> Tensor:
-        """[entries] a measure of every trained token under the current weights, without gradient."""
+    def measure(
+        self, packs: Sequence[Packed], entries: int, what: Measure, reference: TrainedModel | None = None
+    ) -> Tensor:
+        """[entries] a measure of every trained token under the current weights, without gradient.
+
+        With a reference ``what`` gets its prediction as a third argument.
+        """
         out = torch.zeros(entries, device=self.device)
         with self.awake():
             self.model.eval()
             for packed in self._one_by_one(packs):
+                other = () if reference is None else (reference.prediction(packed),)
                 with self.policy():
-                    found = what(self.model, packed)
+                    found = self.apply(what, packed, *other)
                 out[packed.entry] = found[packed.entry_target]
-        return out
+        return self.world.sum(out)
 
     def logprobs(self, packs: Sequence[Packed], entries: int, temperature: float = 1.0) -> Tensor:
         """[entries] log-probabilities of all trained tokens."""
@@ -152,14 +182,13 @@ class TrainedModel:
     ) -> Tensor:
         """[entries] exact divergence from a reference at every trained token, over the whole vocabulary."""
 
-        def found(model: Any, packed: Packed) -> Tensor:
-            other = reference.prediction(packed)
+        def found(model: Any, packed: Packed, other: Prediction) -> Tensor:
             value = statistics(model, packed, temperature, reference=other).divergence
             assert value is not None
             return value
 
         with reference.awake():
-            return self.measure(packs, entries, found)
+            return self.measure(packs, entries, found, reference)
 
     @torch.no_grad()
     def prediction(self, packed: Packed) -> Prediction:
@@ -167,7 +196,7 @@ class TrainedModel:
         training = self.model.training
         self.model.eval()
         with self.awake(), self.policy():
-            found = predict(self.model, packed)
+            found = self.apply(predict, packed)
         self.model.train(training)
 
         def head(hidden: Tensor) -> Tensor:
@@ -178,23 +207,24 @@ class TrainedModel:
 
     # ---- updating ----
 
-    def accumulate(self, packs: Sequence[Packed], loss: Measure) -> float:
+    def accumulate(self, packs: Sequence[Packed], loss: Measure, reference: TrainedModel | None = None) -> float:
         """Add up the gradients of micro-batches' losses and return the summed loss.
 
         The loss of an entry must already carry its share of the whole mini-batch, so that the sum over micro-batches
-        is the loss whatever the split.
+        is the loss whatever the split. With a reference ``loss`` gets its prediction as a third argument.
         """
         total = torch.zeros((), device=self.device)
         with self.awake(), self._noise():
             self.model.train()
             for packed in self._one_by_one(packs):
                 recompute.choose(self.model, len(packed.tokens), self.optimizer.owed())
+                other = () if reference is None else (reference.prediction(packed),)
                 with self.policy():
-                    value = loss(self.model, packed)
+                    value = self.apply(loss, packed, *other)
                 with using(packed.plan):  # recomputed activations attend again
                     value.backward()
                 total += value.detach()
-        return float(total)
+        return float(self.world.sum(total))
 
     def backward(
         self, packs: Sequence[Packed], loss: Loss, temperature: float = 1.0, reference: TrainedModel | None = None
@@ -204,14 +234,15 @@ class TrainedModel:
         With a reference the loss also gets the exact divergence from it, as a fourth argument.
         """
 
-        def value(model: Any, packed: Packed) -> Tensor:
-            other = None if reference is None else reference.prediction(packed)
+        def value(model: Any, packed: Packed, other: Prediction | None = None) -> Tensor:
             found = statistics(model, packed, temperature, reference=other)
+            if packed.idle:
+                return found.logprob.sum() * 0.0
             with torch.autocast(self.device.type, enabled=False):
                 return loss(packed, *(x[packed.entry_target] for x in found if x is not None))
 
         with nullcontext() if reference is None else reference.awake():
-            return self.accumulate(packs, value)
+            return self.accumulate(packs, value, reference)
 
     def step(self) -> dict[str, float]:
         """Apply the accumulated gradients; a non-finite gradient is dropped and reported."""
@@ -220,7 +251,7 @@ class TrainedModel:
         self.optimizer.set_lr(lr)
         with self.awake():
             wake_optimizer(self.optimizer, self.device)
-            norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.gradients(), self.grad_clip))
+            norm = float(whole(torch.nn.utils.clip_grad_norm_(self.optimizer.gradients(), self.grad_clip)))
             finite = norm == norm and norm != float("inf")
             if finite:
                 self.optimizer.step()
@@ -253,9 +284,17 @@ class TrainedModel:
     def load_state(self, state: dict[str, Any]) -> None:
         with self.awake():  # an optimizer puts its state where its parameters are
             self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = int(state["updates"])
+        self.parked()
+
+    def settle(self) -> None:
+        """Weights are to be read or written from outside: hold them as the optimizer does."""
+        self.world.settle(self.root)
+
+    def parked(self) -> None:
+        """The optimizer's state was read: it waits in host memory if it is to."""
         if self.offload.optimizer_offload:
             park_optimizer(self.optimizer)
-        self.updates = int(state["updates"])
 
 
 def reference_of(trained: TrainedModel, offload: RefOffload | None = None) -> TrainedModel:

@@ -12,6 +12,8 @@ from recollect.models.kind_check import loader_of, sees
 from recollect.models.lora import is_adapted, load_adapter, save_adapter
 from recollect.models.weights_check import check_finite
 from recollect.training.learner.master_weights import Masters
+from recollect.training.learner.optimizer_files import FOLDER, load_optimizer
+from recollect.training.learner.trained_model import TrainedModel
 
 OPTIMIZER = "optimizer.pt"  # the file beside them with the state of their optimizer
 
@@ -44,3 +46,13 @@ def read_weights(folder: Path, model: Any, masters: Masters | None = None) -> No
     check_finite(weights.items(), str(folder))
     if masters is not None:
         masters.load(weights)
+
+
+def load_state(trained: TrainedModel, folder: Path) -> None:
+    """Put a stored optimizer back, whether one process or several ranks wrote it."""
+    if not (folder / FOLDER).is_dir():
+        trained.load_state(torch.load(folder / OPTIMIZER, weights_only=True, map_location=trained.device))
+        return
+    with trained.awake():
+        trained.updates = load_optimizer(trained.optimizer, folder, alone=True)
+    trained.parked()

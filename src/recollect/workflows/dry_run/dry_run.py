@@ -47,6 +47,7 @@ from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
+from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
 from recollect.workflows.dry_run.servers import server_needs
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
@@ -75,10 +76,13 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     renderer = _model(cfg, [*tasks, *val])
     made = tokens(cfg, tasks, renderer)
     needs = memory(cfg, made)
+    ranks = ranks_layout(cfg, needs)
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
     found["servers"] = asdict(server_needs(cfg)) if served(cfg.actor_rollout_ref.rollout) else None
+    if ranks is not None:
+        found |= {"ranks": ranks.summary(), "memory_total": ranks.total}
     found["seconds"] = _times(cfg, steps, made)
-    _show(cfg, found, needs, console)
+    _show(cfg, found, needs, console, ranks)
     return found
 
 
@@ -185,7 +189,9 @@ def _times(cfg: Config, steps: int, made: TokenEstimate) -> dict[str, float] | N
     return {name: float(f"{value:.3g}") for name, value in numbers.items()}
 
 
-def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console) -> None:
+def _show(
+    cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console, ranks: RanksLayout | None
+) -> None:
     if console.quiet:
         print(json.dumps(found))
         return
@@ -210,7 +216,12 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
     if took := found["seconds"]:
         parts = f"rollout {duration(took['rollout'])}, update {duration(took['update'])}"
         every = f"{duration(took['steps'])} for {found['steps']:,} steps" if found["steps"] else "no steps"
-        rows.append(("time here", f"about {duration(took['step'])} ({parts}); {every}, without evaluation"))
+        rows.append(
+            (
+                "time here" if ranks is None else "time, one process",
+                f"about {duration(took['step'])} ({parts}); {every}, without evaluation",
+            )
+        )
     console.table("What a step takes", ("", ""), rows)
     console.table("Who plays what", ("role", "bound to"), list(_bindings(cfg)))
     header = ("part", "bound to", "weights", "gradients", "moments", "cache")
@@ -223,6 +234,8 @@ def _show(cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Co
         listed = [(f"server {i}", at, *each) for i, at in enumerate(servers["where"])]
         console.table("vLLM servers", ("", "at", "program", "weights", "cache"), listed)
         console.say(f"weights: {size(servers['sync'])} at each step, through {servers['storage']}")
+    if ranks is not None:
+        console.table("Who trains", ("who", "where", "holds", "memory"), ranks.rows(size))
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
     for line in [*([plain] if plain else []), *startup_messages(cfg), *_warnings(cfg, total)]:
         console.say(line)

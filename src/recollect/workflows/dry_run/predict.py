@@ -93,20 +93,23 @@ def memory(cfg: Config, made: TokenEstimate) -> list[Need]:
     rank = policy.model.lora_rank
     actor = shape(path, rank, policy.model.target_modules)
     dtype = pick_dtype(policy.rollout.dtype, device)
-    half = dtype == pick_dtype(policy.actor.dtype, device) == torch.bfloat16
+    apart = cfg.trainer.n_gpus_per_node > 1  # ranks train, and what samples has weights of its own
+    half = pick_dtype(policy.actor.dtype, device) == torch.bfloat16 and (dtype == torch.bfloat16 or apart)
     base = HALF if half and rank else FLOAT
     kind = "bfloat16" if base == HALF else "float32"
     needs = [_trained("actor", f"{path}, {kind} on {device}" + (f", LoRA rank {rank}" if rank else ""), actor, base)]
-    copied = 0 if dtype == torch.float32 else actor.parameters * dtype.itemsize
+    copied = 0 if dtype == torch.float32 and not apart else actor.parameters * dtype.itemsize
     rows = min(policy.rollout.max_num_seqs, cfg.data.train_batch_size * policy.rollout.n)
     held = rows * made.longest + min(policy.rollout.prefix_cache_tokens, made.per_step(cfg)["prompt"])
     what = f"{'a copy' if copied else 'the weights'} of the actor, {str(dtype).removeprefix('torch.')} on {device}"
-    what += ", which the actor computes with too" if half and not rank else ""
+    what += ", which the actor computes with too" if half and not rank and not apart else ""
     if not served(policy.rollout):  # servers have memory of their own
         needs.append(Need("rollout", what, copied, cache=held * actor.cached * dtype.itemsize))
     if policy.actor.use_kl_loss or cfg.algorithm.use_kl_in_reward:
         frozen = "the actor with its adapter off" if rank else f"{path}, frozen"
-        needs.append(Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half else FLOAT)))
+        needs.append(
+            Need("reference", frozen, 0 if rank else actor.parameters * (HALF if half and not apart else FLOAT))
+        )
     if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic"):
         needs.append(_critic(cfg, device))
     return needs

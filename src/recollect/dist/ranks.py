@@ -1,0 +1,244 @@
+"""The ranks of this machine, seen from the driver: started, called together, watched, and ended with it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from recollect.dist.channel import Channel, Closed
+from recollect.dist.place import RankPlace
+from recollect.types import BadInput
+
+START_S = 900.0  # a large model takes its time to load
+END_S = 5.0
+LOOK_S = 0.5  # between looks at the clock
+SILENT_S = 10.0  # a rank that has not said for so long that it is alive is the one that is stuck
+
+Passed = Callable[[int, int], None]
+
+
+class RankLost(Exception):
+    """A rank ended, hangs, or ran out of memory: the ranks are gone and can be started again."""
+
+    def __init__(self, text: str, memory: bool = False) -> None:
+        super().__init__(text)
+        self.memory = memory
+
+
+class RankFailed(Exception):
+    """What a call raised inside the ranks, which are still there."""
+
+
+@dataclass
+class Member:
+    """One rank's process, and what was last heard of it."""
+
+    rank: int
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    said: IO[bytes]  # what it wrote to its standard error
+    heard: float = 0.0
+    passes: int = 0
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"rank {self.rank} (process {self.process.pid})"
+
+    def last_words(self) -> str:
+        """The last line that it wrote."""
+        self.said.seek(0, os.SEEK_END)
+        self.said.seek(max(0, self.said.tell() - 4096))
+        lines = [line.strip() for line in self.said.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1][-200:] if lines else ""
+
+    def how_it_ended(self) -> str:
+        """Its exit status in words, and what it said last."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_S)
+        code = self.process.returncode
+        how = "its connection is gone" if code is None else f"killed by signal {-code}" if code < 0 else f"exit {code}"
+        return ": ".join(part for part in (how, self.last_words()) if part)
+
+
+class Ranks:
+    """All ranks of one machine. A call goes to every one; the first one's answer is the answer."""
+
+    def __init__(self, worker: str, settings: Any, place: RankPlace) -> None:
+        """``worker`` is the class that does the work in each rank; ``place`` is that of rank 0."""
+        self.folder = tempfile.mkdtemp(prefix="recollect-ranks-")
+        place = replace(place, meeting=str(Path(self.folder) / "meeting"))
+        self.deadline_s = place.deadline_s
+        self.members: list[Member] = []
+        self._end = weakref.finalize(self, end, self.members, self.folder)
+        try:
+            for rank in range(place.size):
+                self.members.append(_start(replace(place, rank=rank, local=rank)))
+            for member, rank in zip(self.members, range(place.size), strict=True):
+                here = asdict(replace(place, rank=rank, local=rank))
+                member.channel.send({"worker": worker, "place": here, "settings": settings})
+            self.about = self._answer("starting", START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(
+        self, target: int, name: str, given: dict[str, Any], made: int | None = None, passed: Passed | None = None
+    ) -> Any:
+        """Call a method of an object in every rank; ``made`` is the number that its result gets there."""
+        self._ask(target, name, given, made)
+        return self._answer(name, self.deadline_s, passed)
+
+    def stream(self, target: int, name: str, given: dict[str, Any]) -> Iterator[Any]:
+        """What a method yields in the first rank, one by one."""
+        self._ask(target, name, given, None)
+        done = False
+        try:
+            yield from self._items(name)
+            done = True
+        finally:
+            if not done:  # they are in the middle of something that nobody waits for any more
+                self.close()
+
+    def _ask(self, target: int, name: str, given: dict[str, Any], made: int | None) -> None:
+        for member in self.members:
+            try:
+                member.channel.send({"target": target, "call": name, "given": given, "made": made})
+            except Closed:
+                self._lost(member, name)
+
+    def _answer(self, what: str, deadline_s: float, passed: Passed | None = None) -> Any:
+        found = list(self._items(what, deadline_s, passed, last=True))
+        return found[-1]
+
+    def _items(
+        self, what: str, deadline_s: float | None = None, passed: Passed | None = None, last: bool = False
+    ) -> Iterator[Any]:
+        """What the first rank sends, until every rank is done; with ``last`` also what the call returned."""
+        deadline_s = deadline_s or self.deadline_s
+        waiting, failed, result = {m.rank for m in self.members}, [], None
+        moved = time.monotonic()
+        for member in self.members:
+            member.heard = moved
+        with selectors.DefaultSelector() as selector:
+            for member in self.members:
+                selector.register(member.channel.socket, selectors.EVENT_READ, member)
+            while waiting:
+                for key, _ in selector.select(LOOK_S):
+                    member = key.data
+                    try:
+                        message = member.channel.receive()
+                    except Closed:
+                        self._lost(member, what)
+                    member.heard = time.monotonic()
+                    kind, value = next(iter(message.items()))
+                    if kind != "alive":
+                        moved = member.heard
+                    if kind == "alive":
+                        member.passes = value
+                    elif kind == "passed":
+                        if member.rank == 0 and passed is not None:
+                            passed(*value)
+                    elif kind == "item":
+                        if member.rank == 0:
+                            yield value
+                        moved = time.monotonic()
+                    elif kind == "memory":
+                        self.close()
+                        raise RankLost(f"{member.name} ran out of memory in {what}: {value}", memory=True)
+                    else:
+                        waiting.discard(member.rank)
+                        if kind != "done":
+                            failed.append((kind, value))
+                            deadline_s = min(deadline_s, SILENT_S)  # the others may wait for this one for ever
+                        elif member.rank == 0:
+                            result = value
+                if waiting and time.monotonic() - moved > deadline_s:
+                    self._stuck(waiting, what, deadline_s, failed)
+        if failed:
+            _raise(failed)
+        if last:
+            yield result
+
+    def _stuck(self, waiting: set[int], what: str, deadline_s: float, failed: list[tuple[str, Any]]) -> None:
+        """End everything and say who is stuck; after an error in one rank, say that."""
+        now = time.monotonic()
+        silent = [m for m in self.members if m.rank in waiting and now - m.heard > SILENT_S]
+        member = silent[0] if silent else min((m for m in self.members if m.rank in waiting), key=lambda m: m.passes)
+        how = "has said nothing" if silent else f"is alive, but has not gone on after {member.passes} passes,"
+        text = f"{member.name} {how} for {deadline_s:g} s in {what}"
+        self.close()
+        if failed:
+            _raise(failed)
+        raise RankLost(text)
+
+    def _lost(self, member: Member, what: str) -> None:
+        gone = next((m for m in self.members if m.process.poll() is not None), member)
+        text = f"{gone.name} ended in {what} ({gone.how_it_ended()})"
+        self.close()
+        raise RankLost(text)
+
+    def close(self) -> None:
+        """End all ranks; nothing of them is left."""
+        self._end()
+
+    @property
+    def closed(self) -> bool:
+        """Whether they are gone."""
+        return not self._end.alive
+
+
+def _raise(failed: list[tuple[str, Any]]) -> None:
+    for kind, value in failed:
+        if kind == "refused":
+            raise BadInput(value)
+    name, text = failed[0][1]
+    raise RankFailed(f"{name}: {text}")
+
+
+def _start(place: RankPlace) -> Member:
+    """Start a rank's process, which has a session of its own and hears nothing of the terminal."""
+    mine, theirs = socket.socketpair()
+    said = tempfile.TemporaryFile()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "recollect.dist.rank_process", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+            env=_environment(place),
+        )
+    return Member(place.rank, process, Channel(mine), said)
+
+
+def _environment(place: RankPlace) -> dict[str, str]:
+    found = dict(os.environ, OMP_NUM_THREADS=str(place.threads))
+    folder = str(Path(__file__).resolve().parents[2])  # the package, however this process found it
+    paths = [folder, *found.get("PYTHONPATH", "").split(os.pathsep)]
+    return found | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+
+
+def end(members: list[Member], folder: str) -> None:
+    """Kill the ranks and remove what they met by."""
+    for member in members:
+        member.channel.close()
+        member.process.kill()
+    for member in members:
+        with suppress(subprocess.TimeoutExpired):
+            member.process.wait(END_S)
+        member.said.close()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,42 @@
+"""From a configuration to ranks: how many, on which device, and how many of them share the weights."""
+
+from __future__ import annotations
+
+import torch
+
+from recollect.config import Config
+from recollect.dist.place import RankPlace
+from recollect.models.device import pick_device, thread_counts
+from recollect.registries import ESTIMATORS
+from recollect.types import BadInput
+
+KEY = "trainer.n_gpus_per_node"
+CRITIC_SIZE = "critic.fsdp_config.fsdp_size"
+
+
+def place_of(cfg: Config) -> RankPlace | None:
+    """The place of rank 0, with all that it has in common with the others; None: one process trains."""
+    size = cfg.trainer.n_gpus_per_node or 0
+    device = pick_device(cfg.trainer.device)
+    if device == "cuda" and size > torch.cuda.device_count():
+        raise BadInput(f"{KEY}={size}: this machine has {torch.cuda.device_count()} GPUs")
+    if size < 2:
+        return None
+    if cfg.actor_rollout_ref.actor.optim.name == "muon":
+        raise BadInput(f"actor_rollout_ref.actor.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
+    offload = cfg.actor_rollout_ref.actor.fsdp_config
+    shards = shards_of(offload.fsdp_size, size, "actor_rollout_ref.actor.fsdp_config.fsdp_size")
+    if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic") and not cfg.critic.model.share_actor:
+        shards_of(cfg.critic.fsdp_config.fsdp_size, size, CRITIC_SIZE)
+        if cfg.critic.optim.name == "muon":
+            raise BadInput(f"critic.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
+    threads = cfg.trainer.threads or max(1, thread_counts(0, 0)[1] // size)
+    return RankPlace(0, size, 0, device, shards, threads, "", float(cfg.actor_rollout_ref.nccl_timeout))
+
+
+def shards_of(asked: int, size: int, key: str) -> int:
+    """How many ranks share one copy of the weights."""
+    shards = size if asked == -1 else min(asked, size)
+    if size % shards:
+        raise BadInput(f"{key}={asked}: {size} ranks cannot be divided into sets of {shards}")
+    return shards
