@@ -14,8 +14,8 @@ from recollect.models.attention import is_ours
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.lora import halve_base, is_adapted
-from recollect.models.shared_weights import is_shared, see_same, twin
 from recollect.models.scratch_models import SCRATCH
+from recollect.models.shared_weights import is_shared, see_same, twin
 from recollect.models.starting_model import starting_model
 from recollect.models.vision import freeze_tower
 from recollect.samplers.sampler import Sampler
