@@ -113,3 +113,15 @@ def test_questions_with_images_are_trained_on_and_stored_attempts_imitated(model
     out = tmp_path / "after"
     TrainRun(compose(None, [*sft, f"trainer.default_local_dir={out}"]), Console(quiet=True)).fit()
     assert (out / "report.md").is_file()
+
+
+def test_stored_attempts_are_learnt_from_offline(model: Path, screens: Path, tmp_path: Path) -> None:
+    TrainRun(guide(model, screens, tmp_path / "run", "trainer.total_training_steps=1"), Console(quiet=True)).fit()
+    settings = [
+        *("agent.agent_type=gui", "agent.template=qwen2.5-vl", f"actor_rollout_ref.model.path={model}"),
+        *(f"data.offline_files=[{tmp_path / 'run'}]", "data.train_batch_size=2", "agent.reward_name=gui_format"),
+        *("trainer.save_freq=-1", "trainer.test_freq=-1", "trainer.val_before_train=False", "trainer.threads=1"),
+    ]
+    out = tmp_path / "offline"
+    TrainRun(compose(None, [*settings, f"trainer.default_local_dir={out}"]), Console(quiet=True)).fit()
+    assert (out / "report.md").is_file()

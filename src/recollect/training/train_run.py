@@ -80,7 +80,7 @@ class TrainRun:
         if policy.learner.facts.note:
             console.say(policy.learner.facts.note)
         if offline is not None:
-            check_ids(offline, policy.learner.facts.vocabulary)
+            check_ids(offline, policy.learner.facts.vocabulary, policy.renderer.patches is not None)
         self.roles = RoleBinder(cfg, policy.binding, longest, console.say).make()
         try:
             self._prepare(policy, stream)

@@ -13,6 +13,7 @@ from typing import Any
 
 from recollect.chat import Renderer
 from recollect.config import Config
+from recollect.images.image_ids import FIRST
 from recollect.rewards.trajectory_total import reward_of
 from recollect.training.rl.gather import Gathered
 from recollect.training.sft.batches import StoredBatches
@@ -88,10 +89,13 @@ def imitation(cfg: Config, stored: Stored, renderer: Renderer) -> StoredBatches:
     return StoredBatches(samples, cfg.sft.batch_size, cfg.trainer.seed)
 
 
-def check_ids(stored: Stored, vocabulary: int) -> None:
-    """Refuse ids of another tokenizer, as far as they can be told."""
+def check_ids(stored: Stored, vocabulary: int, sees: bool = True) -> None:
+    """Refuse ids of another tokenizer, as far as they can be told, and images where the model reads text alone."""
+    if not sees and any(turn.images for g in stored.groups for t in g.trajectories for turn in t.turns):
+        raise BadInput("data.offline_files hold images, and the model reads text alone; name one that sees")
     turns = (turn for g in stored.groups for t in g.trajectories for turn in t.turns)
-    largest = max((max((*t.prompt_ids, *t.completion.ids), default=0) for t in turns), default=0)
+    ids = (i for t in turns for i in (*t.prompt_ids, *t.completion.ids))
+    largest = max((i for i in ids if i < FIRST), default=0)
     if largest >= vocabulary:
         raise BadInput(f"data.offline_files hold the id {largest}, and the model knows {vocabulary}: another tokenizer")
 
