@@ -12,6 +12,7 @@ import typer
 from recollect.cli.app import Overrides, Quiet, Roles, app, recipe_and_settings
 
 FOLDER = Path("optimized")
+LOCOMO = "locomo"
 
 
 @app.command()
@@ -29,6 +30,10 @@ def optimize(
     ] = None,
     num_train: Annotated[int, typer.Option(help="Training questions to learn from.")] = 16,
     num_val: Annotated[int, typer.Option(help="Further training questions to choose prompts by.")] = 16,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="locomo10.json, for `optimize locomo`; default: here, or in data/."),
+    ] = None,
     phases: Annotated[
         str | None, typer.Option(help="Prompts and weights in turn, such as prompts,weights,prompts.")
     ] = None,
@@ -41,6 +46,7 @@ def optimize(
     \b
     recollect optimize needle --optimizer gepa --calls 2000 --out optimized
     recollect eval tiny agent.prompts=optimized/prompts.json
+    recollect optimize locomo --model smollm2 --optimizer gepa --calls 500
     recollect optimize needle --phases prompts,weights,prompts --out alternated
 
     Run the command again after an interruption and it goes on. Needs `pip install 'recollect-rl[dspy]'`.
@@ -50,11 +56,17 @@ def optimize(
     from recollect.models.checkpoints import find_checkpoint
     from recollect.runtime.console import Console
     from recollect.samplers.checkpoint_roles import NamedModels, role_settings
+    from recollect.types import BadInput
     from recollect.workflows.optimize.optimize_request import OptimizeRequest, refuse_request
     from recollect.workflows.optimize.optimize_run import optimize as optimized
 
     recipe, settings = recipe_and_settings(given, None)
     cfg = compose(recipe, settings)
+    if recipe == LOCOMO and not cfg.data.train_files:
+        settings = [*_locomo_files(data, out, quiet), *settings]
+        cfg = compose(recipe, settings)
+    elif data is not None:
+        raise BadInput("--data goes with the recipe locomo; name other tasks with data.train_files=FILE")
     asked = OptimizeRequest(optimizer, calls, out, num_train, num_val, seed, threads, prompt_model)
     if phases is not None:
         _in_phases(phases, recipe, settings, asked, model, role, quiet)
@@ -65,6 +77,15 @@ def optimize(
     result = optimized(NamedModels(path, None, dict(role_settings(role or [])), cfg), asked, Console(quiet))
     if quiet:
         print(json.dumps(result))
+
+
+def _locomo_files(data: str | None, out: Path, quiet: bool) -> list[str]:
+    """Settings that name LoCoMo's files: its training conversations, and held out those of the validation."""
+    from recollect.runtime.console import Console
+    from recollect.workflows.locomo.plan import LocomoPlan, task_files
+
+    folder = task_files(LocomoPlan("train", data, out), Console(quiet).say)
+    return [f"data.{part}_files=[{json.dumps(str(folder / f'{part}.jsonl'))}]" for part in ("train", "val")]
 
 
 def _in_phases(
