@@ -6,6 +6,7 @@ vLLM's options: `python -m tests.samplers.fleet.standin_vllm --model FOLDER --po
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import sys
@@ -164,6 +165,17 @@ class StandIn:
         return JSONResponse({"choices": [choice]})
 
 
+def python_with_vllm(folder: Path) -> Path:
+    """A program that runs this server when it is asked to run vLLM's."""
+    program = folder / "python-with-vllm"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nshift 2\ncd {Path(__file__).parents[3]} && PYTHONPATH=src '
+        f'exec {sys.executable} -m tests.samplers.fleet.standin_vllm "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
 @contextmanager
 def serving(*servers: StandIn) -> Iterator[list[str]]:
     """Addresses of servers that run in threads of this process."""
@@ -187,10 +199,13 @@ def serving(*servers: StandIn) -> Iterator[list[str]]:
 
 def main() -> None:
     """A server as a program, with the options of vLLM's."""
-    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
+    parser = argparse.ArgumentParser()
+    for name, kind in (("model", Path), ("port", int), ("max-model-len", int), ("dtype", str)):
+        parser.add_argument(f"--{name}", type=kind)
+    options = parser.parse_known_args()[0]
     torch.set_num_threads(1)
-    server = StandIn(Path(options["--model"]), int(options["--max-model-len"]), options["--dtype"])
-    uvicorn.run(server.app(), host="127.0.0.1", port=int(options["--port"]), log_level="critical", lifespan="off")
+    server = StandIn(options.model, options.max_model_len, options.dtype)
+    uvicorn.run(server.app(), host="127.0.0.1", port=options.port, log_level="critical", lifespan="off")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,13 @@ from recollect.policies.endpoint import EndpointGone
 from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import fleet as fleet_module
-from recollect.samplers.fleet import from_config
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.inside.keeper import members
 from recollect.samplers.fleet.server_process import LocalServer
-from recollect.samplers.fleet.vllm_command import ServerPlan
 from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
-from tests.samplers.fleet.standin_vllm import StandIn, serving
+from tests.samplers.fleet.standin_vllm import StandIn, python_with_vllm, serving
+from tests.waiting import until
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SHORT = [
@@ -134,13 +134,6 @@ def test_servers_of_the_run_are_killed_and_stopped(
 ) -> None:
     """Real processes: one is killed, then one is stopped past its deadline; both are replaced, and none is left."""
 
-    def command(plan: ServerPlan, port: int) -> list[str]:
-        options = ["--model", plan.folder, "--port", str(port), "--max-model-len", str(plan.window)]
-        return [sys.executable, "-m", "tests.samplers.fleet.standin_vllm", *options, "--dtype", plan.dtype]
-
-    monkeypatch.setattr(from_config, "command", command)
-    monkeypatch.setattr(from_config, "check_vllm", lambda rollout: None)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "."]))
     seen: list[int] = []
 
     def trouble(row: dict[str, Any]) -> None:
@@ -151,7 +144,11 @@ def test_servers_of_the_run_are_killed_and_stopped(
         elif row["step"] == 2:
             os.killpg(processes[1].group, signal.SIGSTOP)
 
-    given = [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.num_servers=2", f"{ROLLOUT}.server_python={sys.executable}"]
+    given = [
+        f"{ROLLOUT}.name=vllm",
+        f"{ROLLOUT}.num_servers=2",
+        f"{ROLLOUT}.server_python={python_with_vllm(tmp_path)}",
+    ]
     limits = [f"{ROLLOUT}.server_timeout_s=5", f"{ROLLOUT}.server_wait_s=120"]
     monkeypatch.setattr("recollect.samplers.fleet.vllm_client.CONTROL_S", 5.0)
     run = work(tmp_path / "run", small_model, *given, *limits, on_step=trouble)
@@ -161,6 +158,49 @@ def test_servers_of_the_run_are_killed_and_stopped(
         assert [members(group) for group in dict.fromkeys(seen)] == [[] for _ in dict.fromkeys(seen)]
     assert weights(tmp_path / "run") == whole[0]
     assert run.policy.sampler.statistics().taken_out >= 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_server(whole: Whole, kind: int, small_model: Path, tmp_path: Path) -> None:
+    folder, long = tmp_path / "run", [s for s in SHORT if "total_training_steps" not in s]
+    given = [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_python={python_with_vllm(tmp_path)}", "data.needle.chunks=8"]
+    words = [*long, *given, f"actor_rollout_ref.model.path={small_model}", f"trainer.default_local_dir={folder}"]
+    command = [sys.executable, "-m", "recollect", "train", *words, "trainer.total_training_steps=500"]
+    with (tmp_path / "said").open("w") as said:
+        run = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+    try:
+        assert until(lambda: (folder / "metrics.jsonl").is_file() or run.poll() is not None)
+        assert run.poll() is None, (tmp_path / "said").read_text()
+        keepers = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _is_keeper(p, str(folder))]
+        groups = [int(p.parent.name) for k in keepers for p in Path("/proc").glob("[0-9]*/status") if _child(p, k)]
+        assert groups
+        os.kill(run.pid, kind)
+        assert until(lambda: run.poll() is not None)
+        assert until(lambda: not any(members(group) for group in groups))
+        assert until(lambda: not any(Path(f"/proc/{keeper}").exists() for keeper in keepers))
+        if kind == signal.SIGINT:
+            assert "interrupted and saved" in (tmp_path / "said").read_text()
+            assert not (folder / "servers" / "weights").exists()
+    finally:
+        run.kill()
+        run.wait()
+
+
+def _is_keeper(cmdline: Path, folder: str) -> bool:
+    try:
+        words = cmdline.read_bytes().decode()
+    except OSError:
+        return False
+    return "keeper.py" in words and folder in words
+
+
+def _child(status: Path, parent: int) -> bool:
+    try:
+        return f"PPid:\t{parent}\n" in status.read_text()
+    except OSError:
+        return False
 
 
 def test_a_python_without_vllm_is_refused(small_model: Path, tmp_path: Path) -> None:

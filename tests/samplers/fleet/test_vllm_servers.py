@@ -115,7 +115,7 @@ def test_servers_and_learner_agree_after_each_sync(tied: bool, tmp_path: Path, m
 
         with monkeypatch.context() as patched:  # pausing clears as well
             patched.setattr(vllm_client.VllmClient, "_control", without_reset)
-            patched.setattr(vllm_client, "PAUSE", "/pause?mode=keep")
+            patched.setattr(vllm_client, "PAUSE", "/pause?mode=abort&clear_cache=false")
             fleet.take_weights(3, moved(model, 3).named_parameters())
             assert distance(model, ask(fleet)) > 1e-3  # old prefixes under a new version: what the reset is for
         fleet.take_weights(4, moved(model, 4).named_parameters())
@@ -142,7 +142,7 @@ def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch
     before = shared_memory()
     _, quiet = train(tmp_path / "quiet")
     groups: list[int] = []
-    monkeypatch.setattr(vllm_client, "CONTROL_S", 20.0)
+    monkeypatch.setattr(vllm_client, "CONTROL_S", 40.0)
 
     def trouble(row: dict[str, Any]) -> None:
         processes = [member.process for member in run.policy.sampler.members]  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch
         elif row["step"] == 2:
             os.killpg(processes[1].group, signal.SIGSTOP)
 
-    limits = [f"{ROLLOUT}.server_timeout_s=20", f"{ROLLOUT}.server_wait_s=240"]
+    limits = [f"{ROLLOUT}.server_timeout_s=40", f"{ROLLOUT}.server_wait_s=600"]
     cfg = compose(None, settings(tmp_path / "rough", *SHORT, *limits))
     run = TrainRun(cfg, Console(), trouble)
     report = run.fit()

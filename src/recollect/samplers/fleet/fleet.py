@@ -27,7 +27,7 @@ from recollect.samplers.sampler import NamedWeights
 from recollect.types import BadInput, Completion, Sampling
 
 TRIES = 4  # servers that one request is given to; a request that ends servers must not end them all for ever
-RESTARTS = 5  # of one server in a run
+RESTARTS = 5  # of one server between two versions
 PAUSE_S = 1.0  # between looks at a server that is not there yet
 SETTLE_S = 5.0  # for requests that were given up to end
 
@@ -358,6 +358,7 @@ class Fleet:
             assert member.client is not None
             try:
                 await member.client.take(stored)
+                member.restarts = 0
             except (ServerFailed, Refused) as error:
                 self._take_out(member, str(error))
 
@@ -411,7 +412,7 @@ class Fleet:
             try:
                 if member.process is not None:
                     if member.restarts >= RESTARTS:
-                        self.warn(f"{member.name} has ended {RESTARTS + 1} times and is left out")
+                        self.warn(f"{member.name} was started {RESTARTS} times in vain and is left out")
                         return
                     member.restarts += 1
                     await in_thread(member.process.kill, {})
@@ -420,7 +421,9 @@ class Fleet:
                 await self._check(member)
                 await self._catch_up(member)
                 return
-            except (ServerFailed, Refused, OSError, BadInput):
+            except (ServerFailed, Refused, BadInput, OSError) as error:
+                if member.process is not None:
+                    self.warn(f"{member.name} is not back: {error}")
                 await asyncio.sleep(PAUSE_S)
 
     async def _catch_up(self, member: Member) -> None:
