@@ -28,7 +28,7 @@ from recollect.runtime.console import Console
 from recollect.samplers.fleet import vllm_client
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.from_config import make_fleet
-from recollect.samplers.fleet.inside.keeper import members
+from recollect.samplers.fleet.inside.keeper import members, shared_memory
 from recollect.samplers.fleet.server_process import LocalServer
 from recollect.training.train_run import TrainRun
 from recollect.types import Completion, Sampling
@@ -134,12 +134,14 @@ def train(folder: Path, *more: str, on_step: Any = None) -> tuple[TrainRun, Any]
     return run, run.fit()
 
 
-def shared_memory() -> set[str]:
-    return {p.name for p in Path("/dev/shm").iterdir()}
+def left_behind() -> set[str]:
+    """Shared memory of the kind that vLLM makes and no process uses."""
+    used = {name for process in Path("/proc").glob("[0-9]*") for name in shared_memory([int(process.name)])}
+    return {p.name for p in Path("/dev/shm").glob("psm_*")} - used
 
 
 def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = shared_memory()
+    before = left_behind()
     _, quiet = train(tmp_path / "quiet")
     groups: list[int] = []
     monkeypatch.setattr(vllm_client, "CONTROL_S", 40.0)
@@ -163,7 +165,7 @@ def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch
     assert all(r["rollout/failures"] == 0 for r in rows)
     assert all(r["actor/logprob_drift"] < 1e-4 for r in rows if "actor/logprob_drift" in r)
     assert [members(group) for group in groups] == [[]] * len(groups)
-    assert shared_memory() <= before
+    assert left_behind() <= before
 
 
 def test_full_storage_stops_a_run_that_then_goes_on(tmp_path: Path) -> None:
