@@ -15,7 +15,7 @@ from recollect.config import Config
 from recollect.domains.registry import expert_of
 from recollect.policies.scripted import Expert, Scripted
 from recollect.registries import DOMAINS, FAMILIES
-from recollect.tasks import arithmetic, facts, ledger, lists, needle, screens
+from recollect.tasks import arithmetic, facts, ledger, lists, needle, screens, shapes
 from recollect.tasks.family import Make, Stream
 from recollect.types import Task, Trajectory
 
@@ -55,6 +55,7 @@ _FAMILIES = {
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
+    "shapes": Family(shapes.train_task, shapes.held_out_task, player=shapes.counter),
     "screen": Family(screens.train_task, screens.held_out_task, player=screens.clicker),
     **{domain.name: _domain(domain.name, domain.tasks) for domain in DOMAINS.values() if domain.tasks},
 }

@@ -54,7 +54,7 @@ class TaskStream:
     def __init__(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         self.cfg = cfg
         rows = training_tasks(cfg, say) if cfg.data.train_files else []
-        refuse_unseen(rows, cfg)
+        refuse_unseen(rows or [made_up(cfg).train(cfg, 0, 0)], cfg)
         self.rows = within_limits(rows, cfg, True, say)
         for line in about_rows(self.rows, cfg):
             say(line)
@@ -131,7 +131,9 @@ def refuse_unseen(tasks: Sequence[Task], cfg: Config) -> None:
 
     path = cfg.actor_rollout_ref.model.path
     if not sees(load_config(path)):
-        raise BadInput(f"{task.place}: an image in the prompt, and {path} reads text alone; name a model that sees")
+        raise BadInput(
+            f"{task.place or task.id}: an image in the prompt, and {path} reads text alone; name a model that sees"
+        )
 
 
 def sources(tasks: Sequence[Task]) -> list[str]:
