@@ -16,7 +16,7 @@ from recollect.runtime.console import Console
 from recollect.samplers.bindings import RoleBinder
 from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
-from recollect.workflows.eval.eval_run import answer_question, run_evaluation
+from recollect.workflows.eval.eval_run import answer_question, question_task, reader, run_evaluation
 from tests.policies.outside import Outside, running
 from tests.samplers.test_bindings import answers
 
@@ -101,3 +101,22 @@ def test_a_checkpoint_plays_what_no_role_is_given(small_model: Path) -> None:
 def test_what_cannot_be(given: list[str], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         named(None, given, list(SETTINGS)).policies("What?")
+
+
+def test_a_model_of_another_kind_reads_a_short_document_at_once(tmp_path: Path, small_model: Path) -> None:
+    shutil.copytree(small_model, tmp_path / "other")
+    for file in (tmp_path / "other").glob("*.jinja"):
+        file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    other, sentence, said = str(tmp_path / "other"), "Anna was born in Rome. ", list[str]()
+    who = named(other, [], [], reads=True)
+    assert who.window is not None
+    texts = sentence, sentence * who.window, " \n"
+    kinds = [reader(who, question_task(text, "Where?"), said.append).agent.agent_type for text in texts]
+    assert kinds == ["concat", "recurrent", "recurrent"]
+    assert len(said) == 1
+    short = question_task(sentence, "Where?")
+    for setting in ("agent.agent_type=rag", "recurrent.memory.config.chunk_size=512"):
+        chosen = named(other, [], [setting], reads=True)
+        assert reader(chosen, short, said.append) is chosen.cfg
+    made_here = named(str(small_model), [], [], reads=True)
+    assert reader(made_here, short, said.append) is made_here.cfg

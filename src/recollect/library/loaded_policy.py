@@ -12,7 +12,7 @@ from recollect.library.event_loops import run_anywhere
 from recollect.runtime.console import Console
 from recollect.samplers.checkpoint_roles import NamedModels, named
 from recollect.types import BadInput, Completion, Message, Sampling
-from recollect.workflows.eval.eval_run import answer_with, question_task
+from recollect.workflows.eval.eval_run import answer_with, question_task, reader
 
 Prompt = str | Sequence[Message | Mapping[str, str]]
 
@@ -51,7 +51,9 @@ class LoadedPolicy:
     def ask(self, document: str | Path, question: str, *, quiet: bool = True) -> str:
         """The answer to a question about a document (a file, or its text), read as the run's agent reads."""
         task = question_task(document, question)
-        return run_anywhere(lambda: answer_with(self.policies, self.who.cfg, task, Console(quiet)))
+        console = Console(quiet)
+        cfg = reader(self.who, task, console.say)
+        return run_anywhere(lambda: answer_with(self.policies, cfg, task, console))
 
     def close(self) -> None:
         """Give back connections and servers."""

@@ -12,7 +12,7 @@ from recollect.config.compose import Override, compose, stored_tree
 from recollect.config.prompt_file import kept_prompts
 from recollect.config.roles import roles_of
 from recollect.models.checkpoints import find_checkpoint
-from recollect.models.load import speaks_embedded
+from recollect.models.load import context_window, load_config, speaks_embedded
 from recollect.models.program_file import program_settings
 from recollect.runtime.address import is_address
 from recollect.samplers.bindings import RolePolicies, acting_roles
@@ -25,6 +25,8 @@ READING = {  # tokens that fit the window of a small model
     "max_memorization_length": 256,
     "max_final_response_length": 256,
 }
+
+CHOOSES = ("agent.", "recurrent.", "rag.")  # settings of a user who knows how to read
 
 
 def config_of(run: Path | None, settings: Sequence[Override]) -> Config:
@@ -65,6 +67,7 @@ class NamedModels:
     run: Path | None  # the run that it belongs to
     roles: dict[str, str]  # folders and addresses
     cfg: Config
+    window: int | None = None  # of a model that nobody has taught to read in sections; None: of any other
 
     @property
     def players(self) -> dict[str, str]:
@@ -98,9 +101,11 @@ def named(
     alone = reads and origin is None and model is not None
     cfg = reading_config(str(model), settings) if alone else config_of(origin, settings)
     cfg.roles = {}  # those of the training are another matter
-    return NamedModels(
-        path, run, {role: found[role][0] if role in found else where for role, where in places.items()}, cfg
-    )
+    players = {role: found[role][0] if role in found else where for role, where in places.items()}
+    chosen = any((text if isinstance(text, str) else text[0]).startswith(CHOOSES) for text in settings)
+    untaught = alone and path is not None and not players and not chosen and not speaks_embedded(path)
+    window = context_window(load_config(path)) if untaught and path is not None else None
+    return NamedModels(path, run, players, cfg, window)
 
 
 def role_settings(given: Sequence[str]) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from recollect.agents.progress import shown
 from recollect.agents.rollout import Collector
 from recollect.agents.session import Binding, Session
 from recollect.config import Config
-from recollect.data.documents import open_document
+from recollect.data.documents import length_of, open_document, pieces
 from recollect.domains.families import has_lengths, made_up
 from recollect.eval.evaluate import evaluate, val_sampling
 from recollect.eval.items import Item, ItemLog, fingerprint, item_of, items_file
@@ -34,6 +34,9 @@ from recollect.samplers.bindings import RolePolicies
 from recollect.samplers.checkpoint_roles import NamedModels
 from recollect.sources.task_stream import held_out
 from recollect.types import BadInput, Sampling, Task, Trajectory
+
+FRAME = 256  # tokens of a prompt besides document and question, at most
+CHARACTERS = 2  # of a token, at least: more of them are certain to fit
 
 
 def run_evaluation(
@@ -209,9 +212,19 @@ def answer_question(who: NamedModels, document: Path, question: str, console: Co
     task = question_task(document, question)
     policies = who.policies(question)
     try:
-        return answer_with(policies, who.cfg, task, console)
+        return answer_with(policies, reader(who, task, console.say), task, console)
     finally:
         policies.close()
+
+
+def reader(who: NamedModels, task: Task, say: Callable[[str], None]) -> Config:
+    """How a document is read: at once by a model that was never taught to keep a memory, if it fits its window."""
+    length = length_of(task.context)
+    room = (who.window or 0) - who.cfg.recurrent.memory.config.max_final_response_length - FRAME
+    if length is None or length + len(task.question) > CHARACTERS * room or not "".join(pieces(task.context)).strip():
+        return who.cfg
+    say(f"the document is read at once, as {who.path} has not been trained to keep a memory (agent.agent_type=concat)")
+    return agent_config(who.cfg, "concat")
 
 
 def question_task(document: str | Path, question: str) -> Task:
