@@ -120,6 +120,10 @@ class TestWithTheLibrary:
     def test_schemas_that_cannot_be_followed(self, running: Running, given: dict[str, Any], says: str) -> None:
         assert says in refused(running, given)
 
+    def test_not_by_a_sampler_that_takes_no_form(self, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(type(running.server.sampler), "keeps_form", False, raising=False)
+        assert "servers that take no form" in refused(running, {"type": "json_object"})
+
     def test_not_with_tools(self, running: Running) -> None:
         tool: Any = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
         assert "together with tools" in refused(running, {"type": "json_object"}, tools=[tool])

@@ -49,6 +49,7 @@ class EngineStats:
 class EngineLoop(ABC):
     """Requests, rows and what is sampled for them; how tokens are computed is an engine's own."""
 
+    keeps_form = True  # it honours a grammar
     prompt_tail = 0  # tokens at the end of a prompt that are not prefilled: a row's first decode step takes them
     handover = 1 << 30  # completions that are handed to their callers between two steps (or a fourth of the rows)
 

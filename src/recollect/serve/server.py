@@ -158,6 +158,8 @@ class Server:
 
     def _fitted(self, asked: CompletionRequest, body: dict[str, Any]) -> CompletionRequest:
         """The request, refused if the model cannot take it; a client that names no number of tokens gets what fits."""
+        if asked.sampling.grammar is not None and not getattr(self.sampler, "keeps_form", False):
+            raise BadRequest("response_format: this model is sampled by servers that take no form", "response_format")
         window = min(self.bounds.window, self.sampler.window)
         longest = max(map(len, asked.prompts))
         tokens = asked.sampling.max_tokens
