@@ -59,6 +59,6 @@ def forking(monkeypatch: pytest.MonkeyPatch, before: Callable[[RankPlace], Any] 
 
         process: Any = Forked(work)
         theirs.close()
-        return ranks.Member(place.rank, process, Channel(mine), said)
+        return ranks.RankProcess(place.rank, process, Channel(mine), said)
 
     monkeypatch.setattr(ranks, "_start", start)

@@ -42,7 +42,7 @@ class RankFailed(Exception):
 
 
 @dataclass
-class Member:
+class RankProcess:
     """One rank's process, and what was last heard of it."""
 
     rank: int
@@ -81,7 +81,7 @@ class Ranks:
         self.folder = tempfile.mkdtemp(prefix="recollect-ranks-")
         place = replace(place, meeting=str(Path(self.folder) / "meeting"))
         self.deadline_s = place.deadline_s
-        self.members: list[Member] = []
+        self.members: list[RankProcess] = []
         self._end = weakref.finalize(self, end, self.members, self.folder)
         try:
             for rank in range(place.size):
@@ -184,7 +184,7 @@ class Ranks:
             _raise(failed)
         raise RankLost(text)
 
-    def _lost(self, member: Member, what: str) -> None:
+    def _lost(self, member: RankProcess, what: str) -> None:
         gone = next((m for m in self.members if m.process.poll() is not None), member)
         text = f"{gone.name} ended in {what} ({gone.how_it_ended()})"
         self.close()
@@ -208,7 +208,7 @@ def _raise(failed: list[tuple[str, Any]]) -> None:
     raise RankFailed(f"{name}: {text}")
 
 
-def _start(place: RankPlace) -> Member:
+def _start(place: RankPlace) -> RankProcess:
     """Start a rank's process, which has a session of its own and hears nothing of the terminal."""
     mine, theirs = socket.socketpair()
     said = tempfile.TemporaryFile()
@@ -222,7 +222,7 @@ def _start(place: RankPlace) -> Member:
             start_new_session=True,
             env=_environment(place),
         )
-    return Member(place.rank, process, Channel(mine), said)
+    return RankProcess(place.rank, process, Channel(mine), said)
 
 
 def _environment(place: RankPlace) -> dict[str, str]:
@@ -232,7 +232,7 @@ def _environment(place: RankPlace) -> dict[str, str]:
     return found | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 
 
-def end(members: list[Member], folder: str) -> None:
+def end(members: list[RankProcess], folder: str) -> None:
     """Kill the ranks and remove what they met by."""
     for member in members:
         member.channel.close()

@@ -19,15 +19,15 @@ from recollect.types import IMAGE_MARK, Image, Task, Trajectory
 KINDS = ("circles", "squares", "triangles")
 GRID, CELL = 4, 16  # cells of a side, and their pixels
 MOST = 5  # shapes of a kind
-Box = tuple[int, int, int, int]
+Corners = tuple[int, int, int, int]
 
 
-def _triangle(pen: Any, box: Box, colour: tuple[int, int, int]) -> None:
+def _triangle(pen: Any, box: Corners, colour: tuple[int, int, int]) -> None:
     left, top, right, bottom = box
     pen.polygon([(left, bottom), (right, bottom), ((left + right) // 2, top)], fill=colour)
 
 
-PENS: dict[str, Callable[[Any, Box, tuple[int, int, int]], None]] = {
+PENS: dict[str, Callable[[Any, Corners, tuple[int, int, int]], None]] = {
     "circles": lambda pen, box, colour: pen.ellipse(box, fill=colour),
     "squares": lambda pen, box, colour: pen.rectangle(box, fill=colour),
     "triangles": _triangle,

@@ -13,7 +13,7 @@ from recollect.config.roles import roles_of
 from recollect.config.servers import served
 from recollect.models.load import context_window, load_config, load_renderer
 from recollect.models.starting_model import starting_model
-from recollect.samplers.fleet.from_config import make_fleet
+from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner

@@ -20,7 +20,7 @@ from recollect.models.lora import plain_weights
 from recollect.policies.endpoint import EndpointDown
 from recollect.samplers.fleet import fleet as fleet_module
 from recollect.samplers.fleet.fleet import Fleet, ServersGone
-from recollect.samplers.fleet.from_config import make_fleet
+from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.types import BadInput, Completion, Sampling
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.samplers.fleet.inside.keeper import members
+from recollect.samplers.fleet.inside.server_keeper import members
 from recollect.samplers.fleet.server_process import INSIDE, LocalServer, free_port, last_words
 from tests.waiting import until
 
@@ -120,6 +120,15 @@ def test_a_port_that_is_free() -> None:
 
 def test_the_keeper_needs_nothing_but_python(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    keeper = [sys.executable, "-I", "-S", str(INSIDE / "keeper.py"), str(log), sys.executable, "-c", "print('hello')"]
+    keeper = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(INSIDE / "server_keeper.py"),
+        str(log),
+        sys.executable,
+        "-c",
+        "print('hello')",
+    ]
     done = subprocess.run(keeper, input="", capture_output=True, text=True, timeout=30, check=False)
     assert json.loads(done.stdout)["group"] > 1

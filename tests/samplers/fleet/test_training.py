@@ -19,7 +19,7 @@ from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import fleet as fleet_module
 from recollect.samplers.fleet.fleet import Fleet
-from recollect.samplers.fleet.inside.keeper import members
+from recollect.samplers.fleet.inside.server_keeper import members
 from recollect.samplers.fleet.server_process import LocalServer
 from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
@@ -193,7 +193,7 @@ def _is_keeper(cmdline: Path, folder: str) -> bool:
         words = cmdline.read_bytes().decode()
     except OSError:
         return False
-    return "keeper.py" in words and folder in words
+    return "server_keeper.py" in words and folder in words
 
 
 def _child(status: Path, parent: int) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from recollect.config.compose import compose
-from recollect.samplers.fleet import from_config
+from recollect.samplers.fleet import make_fleet as fleet_making
 from recollect.samplers.fleet.balance import Balance
-from recollect.samplers.fleet.from_config import devices, fleet_plan
+from recollect.samplers.fleet.make_fleet import devices, fleet_plan
 from recollect.samplers.fleet.vllm_client import ServerFailed, parameters, sampled
 from recollect.samplers.fleet.vllm_command import command, environment, logprobs_mode
 from recollect.types import BadInput, Sampling
@@ -68,7 +68,7 @@ def test_servers_take_the_gpus_that_the_learner_leaves_free(
     visible: str, size: int, learner: int, count: int, expected: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(from_config.torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(fleet_making.torch.cuda, "device_count", lambda: 1)
     cfg = compose(None, [*VLLM, f"{ROLLOUT}.tensor_model_parallel_size={size}"])
     cfg.trainer.n_gpus_per_node = learner
     assert [devices(cfg, number, count) for number in range(count)] == expected

@@ -27,8 +27,8 @@ from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import vllm_client
 from recollect.samplers.fleet.fleet import Fleet
-from recollect.samplers.fleet.from_config import make_fleet
-from recollect.samplers.fleet.inside.keeper import members, shared_memory
+from recollect.samplers.fleet.inside.server_keeper import members, shared_memory
+from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.server_process import LocalServer
 from recollect.training.train_run import TrainRun
 from recollect.types import Completion, Sampling

@@ -21,7 +21,7 @@ from recollect.policies.endpoint import EndpointDown
 from recollect.runtime.threads import LoopThread, in_thread
 from recollect.samplers.fleet.balance import Balance
 from recollect.samplers.fleet.server_process import ServerProcess
-from recollect.samplers.fleet.vllm_client import LOOK_S, Refused, Sampled, ServerFailed, VllmClient
+from recollect.samplers.fleet.vllm_client import LOOK_S, RequestRefused, ServedTokens, ServerFailed, VllmClient
 from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
 from recollect.samplers.sampler import NamedWeights
 from recollect.types import BadInput, Completion, Sampling
@@ -78,7 +78,7 @@ class FleetStatistics:
 
 
 @dataclass(eq=False)
-class Member:
+class FleetServer:
     """A server of the fleet."""
 
     name: str
@@ -99,7 +99,7 @@ class Fleet:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[FleetServer],
         store: WeightStore,
         facts: FleetFacts,
         decode: Callable[[Sequence[int]], str],
@@ -113,7 +113,7 @@ class Fleet:
         self.limits, self.say, self.warn, self.prepare = limits, say, warn, prepare
         self.stats = FleetStatistics()
         self.current: StoredWeights | None = None
-        self._balance: Balance[Member] = Balance(lambda member: member.busy, limits.rows)
+        self._balance: Balance[FleetServer] = Balance(lambda member: member.busy, limits.rows)
         self._thread: LoopThread | None = None
         self._http: Any = None
         self._slots = asyncio.Semaphore(1)
@@ -145,7 +145,7 @@ class Fleet:
         if sampling.grammar is not None:
             raise ValueError("servers of a fleet sample without a grammar")
         assert self._thread is not None, "servers have weights only after the first sync"
-        done: Sampled = await self._thread.call(self._complete(list(map(int, prompt_ids)), sampling))
+        done: ServedTokens = await self._thread.call(self._complete(list(map(int, prompt_ids)), sampling))
         if watch is not None:
             watch(list(done.ids))
         return Completion(done.ids, done.logprobs, done.stop, self.version, self.decode(done.ids))
@@ -175,7 +175,7 @@ class Fleet:
         self.store.open()
         self._thread = LoopThread("fleet")
 
-        async def check(member: Member) -> None:
+        async def check(member: FleetServer) -> None:
             await self._up(member)
             await self._check(member)
 
@@ -245,10 +245,10 @@ class Fleet:
         assert self._thread is not None
         return self._thread.wait(work)
 
-    def _ready(self) -> list[Member]:
+    def _ready(self) -> list[FleetServer]:
         return [member for member in self.members if member.ready]
 
-    async def _complete(self, prompt: list[int], sampling: Sampling) -> Sampled:
+    async def _complete(self, prompt: list[int], sampling: Sampling) -> ServedTokens:
         """Ask one server after another until one gives the completion."""
         assert self.current is not None
         expected, problem = self.current.label, ""
@@ -264,7 +264,7 @@ class Fleet:
                 problem = f"{member.url}: {error}"
                 self._take_out(member, str(error))
                 continue
-            except Refused as error:
+            except RequestRefused as error:
                 raise RuntimeError(f"{member.url}: {error}") from None
             self.stats.steps += 1
             self.stats.prompt_tokens += len(prompt)
@@ -273,7 +273,7 @@ class Fleet:
             return done
         raise EndpointDown(f"no vLLM server gave a completion; the last: {problem}" if problem else "no server is left")
 
-    async def _ask(self, member: Member, prompt: list[int], sampling: Sampling, expected: str) -> Sampled:
+    async def _ask(self, member: FleetServer, prompt: list[int], sampling: Sampling, expected: str) -> ServedTokens:
         """Ask a server; when it is taken out meanwhile, stop waiting for it."""
         assert member.client is not None
         self._count(member, 1)
@@ -289,12 +289,12 @@ class Fleet:
             lost.cancel()
             self._count(member, -1)
 
-    async def _in_turn(self, client: VllmClient, prompt: list[int], sampling: Sampling, expected: str) -> Sampled:
+    async def _in_turn(self, client: VllmClient, prompt: list[int], sampling: Sampling, expected: str) -> ServedTokens:
         """Ask with one of the connections; waiting for one is no time of the server's."""
         async with self._slots:
             return await client.complete(prompt, sampling, expected)
 
-    def _count(self, member: Member, change: int) -> None:
+    def _count(self, member: FleetServer, change: int) -> None:
         member.busy += change
         now = time.monotonic()
         if change > 0 and self.stats.decoding == 0:
@@ -315,7 +315,7 @@ class Fleet:
         for member in self.members:
             await self._begin(member)
 
-    async def _begin(self, member: Member) -> None:
+    async def _begin(self, member: FleetServer) -> None:
         """Start a member's process, if it is ours, and know where it answers."""
         if member.process is not None:
             await in_thread(member.process.start, {})
@@ -328,7 +328,7 @@ class Fleet:
         started = time.monotonic()
         done = 0
 
-        async def enter(member: Member) -> None:
+        async def enter(member: FleetServer) -> None:
             nonlocal done
             await self._up(member)
             await self._check(member)
@@ -344,7 +344,7 @@ class Fleet:
     def _refuse(self, results: Sequence[BaseException | None]) -> None:
         """Say what is wrong with the first server that did not come up."""
         for member, error in zip(self.members, results, strict=True):
-            if isinstance(error, ServerFailed | Refused):
+            if isinstance(error, ServerFailed | RequestRefused):
                 raise BadInput(f"{member.name} at {member.url}: {error}") from None
             if isinstance(error, BaseException):
                 raise error
@@ -354,12 +354,12 @@ class Fleet:
         self.current = stored
         self._balance.forget()
 
-        async def give(member: Member) -> None:
+        async def give(member: FleetServer) -> None:
             assert member.client is not None
             try:
                 await member.client.take(stored)
                 member.restarts = 0
-            except (ServerFailed, Refused) as error:
+            except (ServerFailed, RequestRefused) as error:
                 self._take_out(member, str(error))
 
         await asyncio.gather(*(give(member) for member in self._ready()))
@@ -370,7 +370,7 @@ class Fleet:
         if not self._ready():
             raise ServersGone(f"{self.loss}; the same command goes on from the newest checkpoint")
 
-    async def _up(self, member: Member) -> None:
+    async def _up(self, member: FleetServer) -> None:
         """Wait until a server answers; a process that ended says why."""
         assert member.client is not None
         until = time.monotonic() + (self.limits.start_s if member.process is not None else LOOK_S)
@@ -383,19 +383,19 @@ class Fleet:
                 raise ServerFailed(late if member.process is not None else "nothing answers there")
             await asyncio.sleep(PAUSE_S / 4)
 
-    async def _check(self, member: Member) -> None:
+    async def _check(self, member: FleetServer) -> None:
         """Refuse a server of another model, and one that does not see the storage."""
         assert member.client is not None
         about = await member.client.about(str(self.store.probe))
         if about.get("sees") != self.store.token:
-            raise Refused(
+            raise RequestRefused(
                 f"it does not see {self.store.folder}; weights go there by storage that learner and servers share: "
                 "set actor_rollout_ref.rollout.server_storage"
             )
         if problem := self.facts.check(about):
-            raise Refused(problem)
+            raise RequestRefused(problem)
 
-    def _take_out(self, member: Member, problem: str) -> None:
+    def _take_out(self, member: FleetServer, problem: str) -> None:
         """Ask a server no more until it is there again with the current weights."""
         if not member.ready:
             return
@@ -406,7 +406,7 @@ class Fleet:
         self.warn(f"{member.name} at {member.url} was taken out ({problem}); {left} of {len(self.members)} are left")
         member.revival = asyncio.ensure_future(self._revive(member))
 
-    async def _revive(self, member: Member) -> None:
+    async def _revive(self, member: FleetServer) -> None:
         """Start a server again, or wait for it, and let it in with the current weights."""
         while True:
             try:
@@ -421,12 +421,12 @@ class Fleet:
                 await self._check(member)
                 await self._catch_up(member)
                 return
-            except (ServerFailed, Refused, BadInput, OSError) as error:
+            except (ServerFailed, RequestRefused, BadInput, OSError) as error:
                 if member.process is not None:
                     self.warn(f"{member.name} is not back: {error}")
                 await asyncio.sleep(PAUSE_S)
 
-    async def _catch_up(self, member: Member) -> None:
+    async def _catch_up(self, member: FleetServer) -> None:
         """Load the current weights, which may be others when that is done."""
         assert member.client is not None
         stored = None
@@ -449,14 +449,14 @@ class Fleet:
             await self._http.aclose()
 
 
-def outside(urls: Sequence[str]) -> list[Member]:
+def outside(urls: Sequence[str]) -> list[FleetServer]:
     """Members that somebody else runs."""
-    return [Member(f"server {i}", url.rstrip("/")) for i, url in enumerate(urls)]
+    return [FleetServer(f"server {i}", url.rstrip("/")) for i, url in enumerate(urls)]
 
 
-def started(processes: Sequence[ServerProcess]) -> list[Member]:
+def started(processes: Sequence[ServerProcess]) -> list[FleetServer]:
     """Members that this run starts."""
-    return [Member(f"server {i}", "", process) for i, process in enumerate(processes)]
+    return [FleetServer(f"server {i}", "", process) for i, process in enumerate(processes)]
 
 
 def connections(wanted: int) -> int:

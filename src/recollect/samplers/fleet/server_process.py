@@ -61,7 +61,7 @@ class LocalServer:
             self.log.write_text("")  # of the last start alone, so that it stays small
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        keeper = [sys.executable, str(INSIDE / "keeper.py"), str(self.log), *self.command(port)]
+        keeper = [sys.executable, str(INSIDE / "server_keeper.py"), str(self.log), *self.command(port)]
         self.process = subprocess.Popen(
             keeper,
             stdin=subprocess.PIPE,

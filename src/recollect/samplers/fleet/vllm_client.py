@@ -1,7 +1,7 @@
 """What is asked of one vLLM server: completions of token ids, new weights, what it computes. Every call has a deadline.
 
-Two kinds of trouble are told apart. `Refused` is about the request: another server would say the same. `ServerFailed`
-is about the server: another one can be asked.
+Two kinds of trouble are told apart. `RequestRefused` is about the request: another server would say the same.
+`ServerFailed` is about the server: another one can be asked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROTOCOL = 1  # of inside/recollect_vllm.py
 START_HINT = "start it as docs/cluster.md says"
 
 
-class Refused(RuntimeError):
+class RequestRefused(RuntimeError):
     """The server will not do what it was asked."""
 
 
@@ -36,7 +36,7 @@ class ServerFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class ServedTokens:
     """What a server sampled for one request."""
 
     ids: tuple[int, ...]
@@ -52,7 +52,7 @@ class VllmClient:
 
     # ---- completions ----
 
-    async def complete(self, prompt: Sequence[int], sampling: Sampling, expected: str) -> Sampled:
+    async def complete(self, prompt: Sequence[int], sampling: Sampling, expected: str) -> ServedTokens:
         """Sample one completion with weights of the expected version."""
         body = {"token_ids": list(prompt), "sampling_params": parameters(sampling)}
         answer = await self._call("POST", "/inference/v1/generate", body, self.timeout_s)
@@ -95,16 +95,16 @@ class VllmClient:
         """What its first worker says of the model, and whether it sees a file."""
         workers = await self.ask_workers("recollect_about", {"probe": probe}, CONTROL_S)
         if workers[0].get("protocol") != PROTOCOL:
-            raise Refused(f"its recollect_vllm.py is of another version than this package: {START_HINT}")
+            raise RequestRefused(f"its recollect_vllm.py is of another version than this package: {START_HINT}")
         return workers[0]
 
     async def ask_workers(self, method: str, given: Mapping[str, str], seconds: float) -> list[dict[str, Any]]:
         """Call a method of every worker."""
         reply = await self._reply("POST", "/collective_rpc", {"method": method, "kwargs": dict(given)}, seconds)
         if reply.status == 404:
-            raise Refused(f"it has no route /collective_rpc: {START_HINT}, with VLLM_SERVER_DEV_MODE=1")
+            raise RequestRefused(f"it has no route /collective_rpc: {START_HINT}, with VLLM_SERVER_DEV_MODE=1")
         if reply.status != 200:
-            raise Refused(f"its workers have no method {method}: {START_HINT}, with --worker-extension-cls")
+            raise RequestRefused(f"its workers have no method {method}: {START_HINT}, with --worker-extension-cls")
         found = _object(reply).get("results")
         if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
             raise ServerFailed(f"its workers gave no proper answer to {method}")
@@ -121,9 +121,9 @@ class VllmClient:
     async def _call(self, method: str, path: str, body: Any, seconds: float) -> dict[str, Any]:
         reply = await self._reply(method, path, body, seconds)
         if reply.status == 404:
-            raise Refused(f"it has no route {path}: {START_HINT}")
+            raise RequestRefused(f"it has no route {path}: {START_HINT}")
         if 400 <= reply.status < 500 and reply.status not in (408, 425, 429):
-            raise Refused(f"it refused a call with {reply.status}: {reply.reason()}")
+            raise RequestRefused(f"it refused a call with {reply.status}: {reply.reason()}")
         if reply.status != 200:
             raise ServerFailed(f"it answered {reply.status}: {reply.reason()}")
         return _object(reply)
@@ -156,7 +156,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def sampled(answer: Mapping[str, Any], expected: str) -> Sampled:
+def sampled(answer: Mapping[str, Any], expected: str) -> ServedTokens:
     """A server's completion, if it is whole and all of it was sampled with the expected weights."""
     try:
         choice = answer["choices"][0]
@@ -174,7 +174,7 @@ def sampled(answer: Mapping[str, Any], expected: str) -> Sampled:
     if spans != [(expected, 0, len(ids))]:
         said = ", ".join(sorted({str(version) for version, _, _ in spans})) or "no weights that it names"
         raise ServerFailed(f"it sampled with {said}, not with {expected}")
-    return Sampled(ids, logprobs, stop)
+    return ServedTokens(ids, logprobs, stop)
 
 
 def _object(reply: Reply) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from recollect.config import Rollout
 from recollect.samplers.fleet.server_process import INSIDE
 from recollect.types import Sampling
 
-EXTENSION = "recollect_vllm.Worker"
+EXTENSION = "recollect_vllm.WorkerExtension"
 GIB = 1 << 30
 
 

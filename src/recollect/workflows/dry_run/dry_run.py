@@ -48,7 +48,7 @@ from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
-from recollect.workflows.dry_run.servers import server_needs
+from recollect.workflows.dry_run.server_layout import server_needs
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
 

@@ -1,4 +1,4 @@
-"""Loaded by vLLM's workers (`--worker-extension-cls recollect_vllm.Worker`): weights from files, and facts to check.
+"""Loaded by vLLM's workers (`--worker-extension-cls recollect_vllm.WorkerExtension`): weights from files, facts to check.
 
 vLLM may run from an environment without recollect, so this file needs vLLM, torch and safetensors alone.
 """
@@ -111,7 +111,7 @@ class FileTransfer(WeightTransferEngine[NothingToAgree, WeightFiles]):
 WeightTransferEngineFactory.register_engine(BACKEND, FileTransfer)
 
 
-class Worker:
+class WorkerExtension:
     """What the trainer may ask of a worker by `/collective_rpc`, beside vLLM's own methods."""
 
     vllm_config: Any

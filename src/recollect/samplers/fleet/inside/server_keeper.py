@@ -4,7 +4,7 @@ The owner holds the other end of standard input. When that closes, however the o
 itself, every process of the group is ended and the shared memory that they left behind is removed. It uses the standard
 library alone: the server may belong to another Python.
 
-    python keeper.py LOG COMMAND...
+    python server_keeper.py LOG COMMAND...
 """
 
 from __future__ import annotations

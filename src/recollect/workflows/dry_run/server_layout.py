@@ -9,7 +9,7 @@ import torch
 
 from recollect.config import Config
 from recollect.files.output import refuse_unwritable
-from recollect.samplers.fleet.from_config import FleetPlan, check_vllm, fleet_plan, make_fleet
+from recollect.samplers.fleet.make_fleet import FleetPlan, check_vllm, fleet_plan, make_fleet
 from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import shape
 
