@@ -1,4 +1,4 @@
-"""Loaded by vLLM's workers (`--worker-extension-cls recollect_vllm.WorkerExtension`): weights from files, facts to check.
+"""Loaded by vLLM's workers (`--worker-extension-cls recollect_vllm.WorkerExtension`): weights and facts.
 
 vLLM may run from an environment without recollect, so this file needs vLLM, torch and safetensors alone.
 """
