@@ -176,7 +176,7 @@ def test_full_storage_stops_a_run_that_then_goes_on(tmp_path: Path) -> None:
         pytest.skip("needs the right to mount a small file system")
     given = [f"{ROLLOUT}.server_storage={storage}", f"{ROLLOUT}.num_servers=1", "trainer.total_training_steps=2"]
     try:
-        fill = lambda row: (storage / "others").write_bytes(bytes(20 << 20)) and None  # two versions are 25 MB
+        fill = lambda row: (storage / "others").write_bytes(bytes(12 << 20)) and None  # two versions are 25 MB
         with pytest.raises(Unwritten, match=r"could not be written: No space left on device; make room"):
             train(tmp_path / "run", *given, on_step=fill)
         (storage / "others").unlink()
