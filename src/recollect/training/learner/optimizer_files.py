@@ -5,6 +5,7 @@ Each rank writes its part of the moments. No file of it is executed when it is r
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ def load_optimizer(optimizer: Optimizers, folder: Path, alone: bool) -> int:
             part.state.pop(parameter, None)
     if left := set(stored) - set(places) - {UPDATES}:
         raise ValueError(f"its optimizer is for another model ({min(left)})")
-    dcp.load({**places, UPDATES: updates}, storage_reader=reader, no_dist=alone)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process reads: that is what is meant
+        dcp.load({**places, UPDATES: updates}, storage_reader=reader, no_dist=alone)
     for part, parameter, name in _moved(optimizer):
         found = {k.split("::")[1]: v for k, v in places.items() if k.startswith(f"{name}::")}
         if found:

@@ -7,6 +7,7 @@ import torch
 from recollect.config import Config
 from recollect.dist.place import RankPlace
 from recollect.models.device import pick_device, thread_counts
+from recollect.models.scratch_models import SCRATCH
 from recollect.registries import ESTIMATORS
 from recollect.types import BadInput
 
@@ -28,6 +29,9 @@ def place_of(cfg: Config) -> RankPlace | None:
     shards = shards_of(offload.fsdp_size, size, "actor_rollout_ref.actor.fsdp_config.fsdp_size")
     if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic") and not cfg.critic.model.share_actor:
         shards_of(cfg.critic.fsdp_config.fsdp_size, size, CRITIC_SIZE)
+        own, actor = cfg.critic.model.path, cfg.actor_rollout_ref.model.path
+        if own in SCRATCH and own != actor:
+            raise BadInput(f"critic.model.path={own}: ranks make one new model, the actor's, which is {actor}")
         if cfg.critic.optim.name == "muon":
             raise BadInput(f"critic.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
     threads = cfg.trainer.threads or max(1, thread_counts(0, 0)[1] // size)

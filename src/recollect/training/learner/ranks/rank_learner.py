@@ -5,6 +5,7 @@ All ranks are called alike, with whole batches. The first one writes the weights
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from recollect.engine import load_fitted
 from recollect.models.checkpoints import is_model
 from recollect.models.device import pick_dtype
 from recollect.models.lora import ADAPTER, adapter_weights, is_adapted, plain_weights, save_adapter
+from recollect.models.scratch_models import SCRATCH
 from recollect.training.learner.critic import HEAD, LocalCritic, make_critic
 from recollect.training.learner.local_learner import LocalLearner, LocalPolicy, keep_base
 from recollect.training.learner.optimizer_files import FOLDER, load_optimizer, save_optimizer
@@ -83,7 +85,11 @@ class RankLearner(RankPolicy, LocalLearner):
     def make_critic(self, updates: int) -> RankCritic:
         """The critic that the configuration asks for."""
         head = self.head if self.cfg.critic.model.share_actor else None
-        made = make_critic(self.cfg, self.trained, updates, head=head, kind=RankCritic, world=self._world_of_critic())
+        cfg, asked = self.cfg, self.cfg.critic.model.path or self.cfg.actor_rollout_ref.model.path
+        if asked in SCRATCH:  # made anew by the driver, once, and not by each rank
+            cfg = copy.deepcopy(cfg)
+            cfg.critic.model.path = self.path
+        made = make_critic(cfg, self.trained, updates, head=head, kind=RankCritic, world=self._world_of_critic())
         assert isinstance(made, RankCritic)
         return made
 
