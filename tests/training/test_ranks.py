@@ -339,6 +339,7 @@ def test_a_rank_that_is_lost_again_and_again_ends_the_run(
 def test_what_ranks_cannot_do_is_refused_before_they_start(folders: dict[str, Path]) -> None:
     for settings, said in (
         (["actor_rollout_ref.actor.optim.name=muon"], "optim.name=muon needs whole matrices"),
+        (["sft.steps=3", "sft.optim.name=muon"], "sft.optim.name=muon needs whole matrices; use sft.optim.name=adamw"),
         (["actor_rollout_ref.actor.fsdp_config.fsdp_size=2"], "3 ranks cannot be divided into sets of 2"),
         (["critic.fsdp_config.fsdp_size=2", "algorithm.adv_estimator=gae"], "critic.*3 ranks cannot be divided"),
         (["critic.optim.name=muon", "algorithm.adv_estimator=gae"], "critic.optim.name=muon needs whole matrices"),

@@ -23,8 +23,12 @@ def place_of(cfg: Config) -> RankPlace | None:
         raise BadInput(f"{KEY}={size}: this machine has {torch.cuda.device_count()} GPUs")
     if size < 2:
         return None
-    if cfg.actor_rollout_ref.actor.optim.name == "muon":
-        raise BadInput(f"actor_rollout_ref.actor.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
+    optimizers = {"actor_rollout_ref.actor.optim": cfg.actor_rollout_ref.actor.optim}
+    if cfg.sft.steps > 0:
+        optimizers["sft.optim"] = cfg.sft.optim
+    for key, optim in optimizers.items():
+        if optim.name == "muon":
+            raise BadInput(f"{key}.name=muon needs whole matrices; use {key}.name=adamw, or {KEY}=1")
     offload = cfg.actor_rollout_ref.actor.fsdp_config
     shards = shards_of(offload.fsdp_size, size, "actor_rollout_ref.actor.fsdp_config.fsdp_size")
     if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic") and not cfg.critic.model.share_actor:
