@@ -148,7 +148,7 @@ BROKEN = {
         "the domain 'zzz' is unknown",
     ),
     "actions that are none": ({"question": "x", "actions": 5, "domain": "math"}, "actions is no list"),
-    "a stored run without ids": ({"turns": [{"ids": [1]}], "task_id": "1", "reward": 1}, "lacks role"),
+    "a stored run without ids": ({"turns": [{"ids": [1]}], "task_id": "1", "reward": 1}, "lacks prompt_ids"),
     "a stored run without a task": ({"turns": [], "reward": 1}, "lacks task_id"),
     "a stored run of odd turns": (
         {"turns": [{"role": "qa", "ids": 5, "prompt_ids": [1]}], "task_id": "1", "reward": 1},

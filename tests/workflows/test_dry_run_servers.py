@@ -11,7 +11,7 @@ from recollect.config.compose import compose
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import fleet as fleet_module
 from recollect.types import BadInput
-from recollect.workflows.dry_run import servers
+from recollect.workflows.dry_run import server_layout
 from recollect.workflows.dry_run.dry_run import dry_run
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 
@@ -26,7 +26,7 @@ def settings(model: Path, folder: Path, *more: str) -> list[str]:
 def test_the_layout_is_printed_and_nothing_started(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(servers, "check_vllm", lambda rollout: None)
+    monkeypatch.setattr(server_layout, "check_vllm", lambda rollout: None)
     own = [f"{ROLLOUT}.server_python={sys.executable}", f"{ROLLOUT}.num_servers=2"]
     found = dry_run(compose(None, settings(small_model, tmp_path, *own)), Console())
     assert len(found["servers"]["where"]) == 2
