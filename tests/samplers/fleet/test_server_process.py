@@ -18,12 +18,14 @@ from tests.waiting import until
 
 SERVER = """
 import subprocess, sys, time
-from multiprocessing import shared_memory, resource_tracker
+from multiprocessing import get_context, shared_memory, resource_tracker
 found = shared_memory.SharedMemory(create=True, size=100)
 resource_tracker.unregister(found._name, "shared_memory")
+lock = get_context("spawn").Lock()
+resource_tracker.unregister(lock._semlock.name, "semaphore")
 deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
 child = subprocess.Popen([sys.executable, "-c", deaf])
-print(found.name, flush=True)
+print(found.name, lock._semlock.name.replace("/", "sem."), flush=True)
 time.sleep(60)
 """
 OWNER = """
@@ -61,6 +63,7 @@ def test_it_ends_with_all_that_it_started(how: str, tmp_path: Path) -> None:
     getattr(made, how)()
     assert members(group) == []
     assert not memory.exists()
+    assert not (memory.parent / made.log.read_text().split()[1]).exists()
     made.closed = False
     made.start()  # again
     assert made.group not in (0, group)
@@ -86,7 +89,8 @@ def test_it_ends_with_its_owner_and_its_keeper(victim: str, tmp_path: Path) -> N
         os.killpg(group, signal.SIGKILL)
     else:
         until(lambda: not members(group) and not memory.exists(), 15)
-    memory.unlink(missing_ok=True)
+    for name in (tmp_path / "server.log").read_text().split():
+        (memory.parent / name).unlink(missing_ok=True)
     owner.kill()
     owner.wait()
 

@@ -42,13 +42,16 @@ def members(group: int) -> list[int]:
 
 
 def shared_memory(processes: list[int]) -> Iterator[str]:
-    """Names of the shared memory that processes have mapped."""
+    """Names of the shared memory that processes have mapped: by inode, for semaphores are mapped under another name."""
+    inodes = set()
     for process in processes:
         with suppress(OSError):
             for line in Path("/proc", str(process), "maps").read_text().splitlines():
-                path = line.partition("/")[2]
-                if path.startswith("dev/shm/") and path[8:].startswith(KINDS):
-                    yield path[8:].removesuffix(" (deleted)")
+                if "/dev/shm/" in line:
+                    inodes.add(int(line.split()[4]))
+    for entry in os.scandir(SHARED) if inodes else ():
+        if entry.name.startswith(KINDS) and entry.inode() in inodes:
+            yield entry.name
 
 
 def end(group: int) -> None:
