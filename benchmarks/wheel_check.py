@@ -27,8 +27,11 @@ def test_it_trains(tmp_path: Path) -> None:
 def test_every_recipe_composes(tmp_path: Path) -> None:
     names = [line.split()[0] for line in recollect("recipes", cwd=tmp_path).stdout.splitlines() if line.strip()]
     assert len(names) > 5
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"title": "Rome", "text": "Rome is a city."}\n')
+    asks_for = {"squad_search": [f"search.corpus={corpus}"]}
     for name in names:
-        done = recollect("train", name, "--cfg", cwd=tmp_path)
+        done = recollect("train", name, *asks_for.get(name, []), "--cfg", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
