@@ -294,14 +294,15 @@ def remove_tree(path: Path) -> None:
 def replace_tree(temporary: Path, final: Path) -> None:
     """Put a folder that was written beside its place into it, synced, so that it is never half there."""
     for path in temporary.rglob("*"):
-        _sync(path)
-    _sync(temporary)
+        sync_to_disk(path)
+    sync_to_disk(temporary)
     remove_tree(final)
     os.replace(temporary, final)
-    _sync(final.parent)
+    sync_to_disk(final.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

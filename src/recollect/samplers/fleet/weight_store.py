@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.files.output import writing
+from recollect.runs.directory import sync_to_disk
 from recollect.samplers.sampler import NamedWeights
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class WeightStore:
                 stored = StoredWeights(self.folder / f"{version}-{digest[:12]}", version, files)
                 shutil.rmtree(stored.folder, ignore_errors=True)
                 os.replace(partial, stored.folder)
-                _sync_folder(self.folder)
+                sync_to_disk(self.folder)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
@@ -151,11 +152,3 @@ def _written(path: Path, data: bytes) -> tuple[int, str]:
         file.flush()
         os.fsync(file.fileno())
     return len(data), hashlib.sha256(data).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
