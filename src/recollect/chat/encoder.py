@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recollect.chat.known_texts import KnownTexts
+from recollect.chat.known_texts import KnownTexts, common_start
 from recollect.chat.pieces import CHECKED, LONG, OVERLAP, SEARCHED, KnownPieces
 from recollect.chat.tokens import Tokens
 
 SHORT = 512  # characters below which a text is tokenised whole
-BEGIN = 256  # characters by which texts that may begin alike are told from others
+LEAST_SHARED = 256  # characters that two texts must begin with alike
+WORTH = 256  # characters that are not known, from which a text is worth remembering
 KEPT = 2 << 20  # characters of texts that are remembered; a token of them takes some hundred bytes
 PART = 1 << 16  # characters that are counted in one go
 LOST = 8  # tokens that a cut may add
@@ -61,13 +62,11 @@ class Encoder:
         distinct = list(dict.fromkeys(texts))
         made = self._by_pieces(distinct)
         left = [text for text in distinct if text not in made]
-        begun = {text: self._beginning(text) if len(text) >= self.least else NOTHING for text in left}
-        fresh = self._new_beginnings([text for text in left if begun[text] is NOTHING and len(text) >= self.least])
-        for text in left:
-            if begun[text] is NOTHING and text[:BEGIN] in fresh:
-                begun[text] = self._beginning(text)
-        made |= {whole.text: whole.ids for whole in fresh.values()}
-        made |= self._continued({text: begun[text] for text in left if text not in made})
+        begun = {text: self._beginning(text) for text in left}
+        if fresh := self._new_beginnings(begun):
+            made |= {whole.text: whole.ids for whole in fresh}
+            begun = {text: self._longer(text, known) for text, known in begun.items() if text not in made}
+        made |= self._continued(begun)
         return [made[text].copy() for text in texts]
 
     def at_least(self, text: str, enough: int) -> int:
@@ -95,14 +94,17 @@ class Encoder:
                     made[text] = ids
         return made
 
-    def _new_beginnings(self, texts: Iterable[str]) -> dict[str, Tokens]:
-        """The tokens of long texts that begin like none before, by their beginnings: of several, those of the first."""
-        fresh: dict[str, Tokens] = {}
-        for text in texts:
-            fresh.setdefault(text[:BEGIN], Tokens(self.backend, text))
-        wholes = [whole.text for whole in fresh.values()]
-        found = self.backend.encode_batch(wholes, add_special_tokens=False) if wholes else []
-        for whole, encoding in zip(fresh.values(), found, strict=True):
+    def _new_beginnings(self, begun: Mapping[str, Beginning]) -> list[Tokens]:
+        """Texts of which less than half is known, tokenised whole and remembered; of several that begin alike, one."""
+        fresh: list[Tokens] = []
+        for text in sorted(text for text in begun if len(text) >= self.least + WORTH):
+            at = begun[text].at
+            new = len(text) - at
+            if new < max(at, WORTH) or (fresh and common_start(fresh[-1].text, text) - at >= new / 2):
+                continue
+            fresh.append(Tokens(self.backend, text))
+        found = self.backend.encode_batch([whole.text for whole in fresh], add_special_tokens=False) if fresh else []
+        for whole, encoding in zip(fresh, found, strict=True):
             whole.take(encoding)
             self.known.add(whole, KEPT)
         return fresh
@@ -117,10 +119,16 @@ class Encoder:
             made[text] = [*known, *ids] if ids[: len(expected)] == expected else self._ids(text)
         return made
 
+    def _longer(self, text: str, known: Beginning) -> Beginning:
+        """What is known of a beginning after texts were remembered, where much was not known before."""
+        return self._beginning(text) if len(text) - known.at >= WORTH else known
+
     def _beginning(self, text: str) -> Beginning:
         """What is known of a text's beginning: up to a blank some tokens before it parts from another text."""
+        if len(text) < self.least:
+            return NOTHING
         known, shared = self.known.nearest(text)
-        if known is None or shared < BEGIN:
+        if known is None or shared < LEAST_SHARED:
             return NOTHING
         last = bisect_right(known, shared, key=lambda span: span[1])  # tokens within what is shared
         for cut in range(last - OVERLAP, max(0, last - OVERLAP - SEARCHED), -1):
