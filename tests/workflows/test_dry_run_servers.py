@@ -9,7 +9,7 @@ import pytest
 
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
-from recollect.samplers.fleet import fleet as fleet_module
+from recollect.samplers.fleet import members as fleet_members
 from recollect.types import BadInput
 from recollect.workflows.dry_run import server_layout
 from recollect.workflows.dry_run.dry_run import dry_run
@@ -44,7 +44,7 @@ def test_the_layout_is_printed_and_nothing_started(
 
 
 def test_servers_that_run_already_are_asked(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "LOOK_S", 0.5)
+    monkeypatch.setattr(fleet_members, "LOOK_S", 0.5)
     server = StandIn(small_model, window=16384)
     with serving(server) as urls:
         cfg = compose(None, settings(small_model, tmp_path, f"{ROLLOUT}.server_addresses=[{urls[0]}]"))

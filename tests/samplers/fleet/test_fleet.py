@@ -18,9 +18,10 @@ from recollect.engine import load_fitted, make_engine
 from recollect.models.load import load_tokenizer
 from recollect.models.lora import plain_weights
 from recollect.policies.endpoint import EndpointDown
-from recollect.samplers.fleet import fleet as fleet_module
-from recollect.samplers.fleet.fleet import Fleet, ServersGone
+from recollect.samplers.fleet import members as fleet_members
+from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.make_fleet import make_fleet
+from recollect.samplers.fleet.members import ServersGone
 from recollect.types import BadInput, Completion, Sampling
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 
@@ -32,7 +33,7 @@ Fleets = Callable[..., tuple[Fleet, list[StandIn]]]
 @pytest.fixture
 def fleets(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleets]:
     """Makes a fleet over so many servers of the small model, without weights yet."""
-    monkeypatch.setattr(fleet_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr(fleet_members, "PAUSE_S", 0.05)
     opened = []
 
     def make(count: int = 2, *settings: str) -> tuple[Fleet, list[StandIn]]:
@@ -122,7 +123,7 @@ def test_new_weights_are_sampled_with_and_old_prefixes_forgotten(fleets: Fleets,
 def test_a_completion_of_another_version_is_never_given(fleets: Fleets, model: torch.nn.Module) -> None:
     fleet, (bad, good) = fleets()
     said: list[str] = []
-    fleet.warn = said.append
+    fleet.members.warn = said.append
     fleet.take_weights(0, plain_weights(model))
     right = [c.ids for c in ask(fleet, *KEYS)]
     bad.label_said = "7-someone-elses"
@@ -141,7 +142,7 @@ def test_requests_of_a_server_that_fails_or_hangs_go_to_another(fleets: Fleets, 
     assert [c.ids for c in ask(fleet, *KEYS)] == [c.ids for c in right]
     assert (fleet.statistics().taken_out, fleet.statistics().repeated > 0) == (1, True)
     first.fails_after = None
-    _until(lambda: len(fleet._ready()) == 2)  # it is healthy, and comes back with the current weights
+    _until(lambda: len(fleet.members.ready()) == 2)  # it is healthy, and comes back with the current weights
     second.hangs = True
     assert [c.ids for c in ask(fleet, *KEYS)] == [c.ids for c in right]
     assert fleet.statistics().taken_out == 2
@@ -151,8 +152,8 @@ def test_requests_of_a_server_that_fails_or_hangs_go_to_another(fleets: Fleets, 
     fleet.take_weights(1, plain_weights(model))
     assert second.label != first.label  # it hangs, and nobody asks it
     second.hangs = False
-    _until(lambda: len(fleet._ready()) == 2)
-    assert second.label == first.label == fleet.current.label  # type: ignore[union-attr]
+    _until(lambda: len(fleet.members.ready()) == 2)
+    assert second.label == first.label == fleet.members.current.label  # type: ignore[union-attr]
 
 
 def test_without_servers_requests_fail_and_attempts_wait(fleets: Fleets, model: torch.nn.Module) -> None:
@@ -203,13 +204,13 @@ def test_damaged_weights_are_not_loaded(fleets: Fleets, model: torch.nn.Module) 
 def test_servers_that_do_not_fit_are_refused_in_one_line(
     fault: str, words: str, fleets: Fleets, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_module, "LOOK_S", 0.5)
+    monkeypatch.setattr(fleet_members, "LOOK_S", 0.5)
     fleet, (server, _) = fleets()
     values = {"blind": True, "window": 100, "dtype": "bfloat16", "mode": "raw_logprobs"}
     if fault == "hidden_size":
         server.model.config.hidden_size = 17
     elif fault == "gone":
-        fleet.members[0].url = "http://127.0.0.1:9"
+        fleet.members.servers[0].url = "http://127.0.0.1:9"
     else:
         setattr(server, fault, values[fault])
     with pytest.raises(BadInput, match=f"server 0 at http.*: {words}"):

@@ -17,7 +17,7 @@ from recollect.files.output import Unwritten
 from recollect.policies.endpoint import EndpointGone
 from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
-from recollect.samplers.fleet import fleet as fleet_module
+from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.inside.server_keeper import members
 from recollect.samplers.fleet.server_process import LocalServer
@@ -38,7 +38,7 @@ SHORT = [
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr(fleet_members, "PAUSE_S", 0.05)
 
 
 def work(folder: Path, model: Path, *settings: str, on_step: Any = None) -> TrainRun:

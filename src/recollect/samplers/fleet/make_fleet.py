@@ -20,7 +20,8 @@ from recollect.models.load import context_window, load_config, load_tokenizer
 from recollect.models.small_copy import token_shape
 from recollect.models.weights_digest import weights_digest
 from recollect.runs.directory import RunDirectory
-from recollect.samplers.fleet.fleet import Fleet, FleetFacts, FleetLimits, outside, started
+from recollect.samplers.fleet.fleet import Fleet, FleetFacts
+from recollect.samplers.fleet.members import FleetLimits, outside, started
 from recollect.samplers.fleet.server_process import LocalServer
 from recollect.samplers.fleet.vllm_command import ServerPlan, command, environment, logprobs_mode, python_of
 from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from recollect.agents.rollout import failures
-from recollect.samplers.fleet.fleet import FleetStatistics
+from recollect.samplers.fleet.fleet_statistics import FleetStatistics
 from recollect.samplers.sampler import SamplerStatistics
 from recollect.training.rl.gather import Gathered, has_signal
 from recollect.types import Group, Trajectory
