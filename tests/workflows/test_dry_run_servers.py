@@ -35,6 +35,11 @@ def test_the_layout_is_printed_and_nothing_started(
     said = capsys.readouterr()
     for words in ("vLLM servers", "server 1", "sampled by vLLM servers", "at each step, through"):
         assert words in said.out + said.err
+    both = dry_run(compose(None, [*settings(small_model, tmp_path, *own), "trainer.n_gpus_per_node=2"]), Console())
+    assert (both["ranks"]["count"], len(both["servers"]["where"])) == (2, 2)
+    said = capsys.readouterr()
+    for words in ("ranks 0–1", "keeps the loop; servers sample", "server 1", "at each step, through"):
+        assert words in said.out + said.err
     assert not (tmp_path / "run").exists()
     with pytest.raises(BadInput, match=r"900 vLLM servers need .* GiB, and this machine has"):
         dry_run(compose(None, [*settings(small_model, tmp_path, *own[:1]), f"{ROLLOUT}.num_servers=900"]), Console())

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from recollect.config.compose import compose
+from recollect.dist.place import RankPlace
 from recollect.files.output import Unwritten
 from recollect.policies.endpoint import EndpointGone
 from recollect.runs.directory import RunDirectory
@@ -21,8 +24,10 @@ from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.inside.server_keeper import members
 from recollect.samplers.fleet.server_process import LocalServer
+from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
+from tests.dist.forked import forking
 from tests.samplers.fleet.standin_vllm import StandIn, python_with_vllm, serving
 from tests.waiting import until
 
@@ -32,7 +37,7 @@ SHORT = [
     *("data.train_batch_size=2", f"{ROLLOUT}.n=4", "data.needle.chunks=2", "data.needle.start_chunks=2"),
     *("evaluation.lengths=[1]", "evaluation.tasks=[2]", "data.val_max_samples=2", "trainer.device=cpu"),
     *(f"{ROLLOUT}.dtype=float32", "actor_rollout_ref.actor.dtype=float32", "agent.max_context_length=1024"),
-    "algorithm.adv_estimator=rloo",
+    *("algorithm.adv_estimator=rloo", "actor_rollout_ref.actor.entropy_coeff=0.01"),  # something to learn in every step
 ]
 
 
@@ -47,20 +52,23 @@ def work(folder: Path, model: Path, *settings: str, on_step: Any = None) -> Trai
     return TrainRun(cfg, Console(quiet=True), on_step)
 
 
+def newest(folder: Path) -> Path:
+    return max((folder / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:]))
+
+
 def weights(folder: Path) -> str:
-    newest = max((folder / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:]))
-    return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256((newest(folder) / "model.safetensors").read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")
-def whole(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """The weights and the report of a run in one process."""
+def whole(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], Path]:
+    """The weights, the report and the folder of a run in one process."""
     folder = tmp_path_factory.mktemp("whole") / "engine"
     report = work(folder, small_model).fit()
-    return weights(folder), report
+    return weights(folder), report, folder
 
 
-Whole = tuple[str, dict[str, Any]]
+Whole = tuple[str, dict[str, Any], Path]
 
 
 def served(urls: list[str]) -> list[str]:
@@ -137,7 +145,7 @@ def test_servers_of_the_run_are_killed_and_stopped(
     seen: list[int] = []
 
     def trouble(row: dict[str, Any]) -> None:
-        processes = [member.process for member in run.policy.sampler.members]  # type: ignore[attr-defined]
+        processes = [member.process for member in run.policy.sampler.members.servers]  # type: ignore[attr-defined]
         seen.extend(p.group for p in processes if isinstance(p, LocalServer))
         if row["step"] == 1:
             os.killpg(processes[0].group, signal.SIGKILL)
@@ -162,12 +170,16 @@ def test_servers_of_the_run_are_killed_and_stopped(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_ended_leaves_no_server(whole: Whole, kind: int, small_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)],
+)
+def test_a_run_that_is_ended_leaves_no_process(kind: int, ranks: int, small_model: Path, tmp_path: Path) -> None:
     folder, long = tmp_path / "run", [s for s in SHORT if "total_training_steps" not in s]
     given = [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.server_python={python_with_vllm(tmp_path)}", "data.needle.chunks=8"]
     words = [*long, *given, f"actor_rollout_ref.model.path={small_model}", f"trainer.default_local_dir={folder}"]
-    command = [sys.executable, "-m", "recollect", "train", *words, "trainer.total_training_steps=500"]
+    words += ["trainer.total_training_steps=500", f"trainer.n_gpus_per_node={ranks}"]
+    command = [sys.executable, "-m", "recollect", "train", *words]
     with (tmp_path / "said").open("w") as said:
         run = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
     try:
@@ -176,10 +188,13 @@ def test_a_run_that_is_ended_leaves_no_server(whole: Whole, kind: int, small_mod
         keepers = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _is_keeper(p, str(folder))]
         groups = [int(p.parent.name) for k in keepers for p in Path("/proc").glob("[0-9]*/status") if _child(p, k)]
         assert groups
+        learners = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/status") if _child(p, run.pid)]
+        learners = [pid for pid in learners if "rank_process" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert len(learners) == (ranks if ranks > 1 else 0)
         os.kill(run.pid, kind)
         assert until(lambda: run.poll() is not None)
         assert until(lambda: not any(members(group) for group in groups))
-        assert until(lambda: not any(Path(f"/proc/{keeper}").exists() for keeper in keepers))
+        assert until(lambda: not any(Path(f"/proc/{process}").exists() for process in [*keepers, *learners]))
         if kind == signal.SIGINT:
             assert "interrupted and saved" in (tmp_path / "said").read_text()
             assert not (folder / "servers" / "weights").exists()
@@ -201,6 +216,59 @@ def _child(status: Path, parent: int) -> bool:
         return f"PPid:\t{parent}\n" in status.read_text()
     except OSError:
         return False
+
+
+def near(one: Path, other: Path, far: float) -> None:
+    """The weights of two runs are no farther apart."""
+    mine, theirs = (load_file(newest(folder) / "model.safetensors") for folder in (one, other))
+    torch.testing.assert_close(mine, theirs, rtol=far, atol=far)
+
+
+def test_ranks_learn_while_servers_sample(
+    whole: Whole, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights of one process; and with a rank lost in an update and servers in sampling the very same."""
+    dying, lost = tmp_path / "dying", tmp_path / "lost"
+
+    def once(place: RankPlace) -> None:
+        plain = TrainedModel.accumulate
+
+        def accumulate(*given: Any) -> float:
+            if place.rank == 1 and dying.exists() and not lost.exists():
+                lost.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*given)
+
+        monkeypatch.setattr(TrainedModel, "accumulate", accumulate)  # in the rank's own process
+
+    forking(monkeypatch, once)
+    first, second = StandIn(small_model), StandIn(small_model)
+
+    def trouble(row: dict[str, Any]) -> None:
+        dying.touch()
+        if row["step"] == 1:
+            first.fails_after = first.answered + 2
+        else:
+            first.fails_after, second.label_said = None, "0-of-another-run"
+
+    with serving(first, second) as urls:
+        given = [*served(urls), "trainer.n_gpus_per_node=2"]
+        quiet = work(tmp_path / "quiet", small_model, *given).fit()
+        first.label = second.label = "none"
+        run = work(tmp_path / "troubled", small_model, *given, on_step=trouble)
+        troubled = run.fit()
+    assert lost.exists()
+    near(tmp_path / "quiet", whole[2], 1e-5)
+    assert weights(tmp_path / "troubled") == weights(tmp_path / "quiet")
+    assert quiet["fidelity"] == troubled["fidelity"] == 1.0
+    assert quiet["held_out"] == troubled["held_out"] == whole[1]["held_out"]
+    fleet = run.policy.sampler
+    assert isinstance(fleet, Fleet)
+    assert fleet.statistics().taken_out >= 2
+    for name in ("quiet", "troubled"):
+        rows = [r for r in RunDirectory(tmp_path / name).metrics() if "reward/mean" in r]
+        assert all(r["rollout/failures"] == 0 and r.get("actor/logprob_drift", 0) < 1e-4 for r in rows)
+        assert list((tmp_path / name / "servers").rglob("*")) == []
 
 
 def test_a_python_without_vllm_is_refused(small_model: Path, tmp_path: Path) -> None:

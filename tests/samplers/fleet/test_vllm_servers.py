@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -30,9 +31,10 @@ from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.inside.server_keeper import members, shared_memory
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.server_process import LocalServer
+from recollect.training.learner.ranks.ranks_learner import RanksLearner
 from recollect.training.train_run import TrainRun
 from recollect.types import Completion, Sampling
-from tests.samplers.fleet.test_training import weights
+from tests.samplers.fleet.test_training import near, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -140,24 +142,49 @@ def left_behind() -> set[str]:
     return {p.name for p in Path("/dev/shm").glob("psm_*")} - used
 
 
-def test_killed_and_stopped_servers_change_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def killing_a_rank(monkeypatch: pytest.MonkeyPatch, after: int) -> list[int]:
+    """Kill the second rank when so many passes of updates are done, once; the list then has its process."""
+    plain, passes, killed = RanksLearner.update, itertools.count(), []
+
+    def update(self: RanksLearner, *given: Any, **named: Any) -> Any:
+        shown = self._watcher
+
+        def kill(done: int, count: int) -> None:
+            if next(passes) == after:
+                killed.append(self.ranks.ranks.members[1].process.pid)
+                os.kill(killed[0], signal.SIGKILL)
+            if shown is not None:
+                shown(done, count)
+
+        self.watch(kill)
+        return plain(self, *given, **named)
+
+    monkeypatch.setattr(RanksLearner, "update", update)
+    return killed
+
+
+def test_servers_and_ranks_that_are_lost_change_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = left_behind()
-    _, quiet = train(tmp_path / "quiet")
+    train(tmp_path / "one-process")
+    _, quiet = train(tmp_path / "quiet", "trainer.n_gpus_per_node=2")
+    near(tmp_path / "one-process", tmp_path / "quiet", 1e-5)
     groups: list[int] = []
     monkeypatch.setattr(vllm_client, "CONTROL_S", 40.0)
+    killed = killing_a_rank(monkeypatch, 2)
 
     def trouble(row: dict[str, Any]) -> None:
-        processes = [member.process for member in run.policy.sampler.members]  # type: ignore[attr-defined]
+        processes = [member.process for member in run.policy.sampler.members.servers]  # type: ignore[attr-defined]
         groups.extend(p.group for p in processes if isinstance(p, LocalServer))
         if row["step"] == 1:  # the part that computes; the others are left for the keeper
             os.kill(max(members(processes[0].group)), signal.SIGKILL)
         elif row["step"] == 2:
             os.killpg(processes[1].group, signal.SIGSTOP)
 
-    limits = [f"{ROLLOUT}.server_timeout_s=40", f"{ROLLOUT}.server_wait_s=600"]
+    limits = [f"{ROLLOUT}.server_timeout_s=40", f"{ROLLOUT}.server_wait_s=600", "trainer.n_gpus_per_node=2"]
     cfg = compose(None, settings(tmp_path / "rough", *SHORT, *limits))
     run = TrainRun(cfg, Console(), trouble)
     report = run.fit()
+    assert killed
     assert run.policy.sampler.statistics().taken_out >= 2  # type: ignore[attr-defined]
     assert report["fidelity"] == quiet["fidelity"] == 1.0
     assert weights(tmp_path / "rough") == weights(tmp_path / "quiet")
