@@ -17,6 +17,7 @@ from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.dist.place import RankPlace
 from recollect.packing.batch import Batch
+from recollect.training.learner import from_config
 from recollect.training.learner.from_config import make_learner
 from recollect.training.learner.learner import PolicyTargets
 from recollect.training.learner.trained_model import TrainedModel
@@ -156,6 +157,23 @@ def test_two_ranks_give_the_numbers_of_one_process(
 ) -> None:
     forking(monkeypatch)
     compare(case, 2, folders, tmp_path)
+
+
+def test_one_rank_gives_them_too(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where one GPU trains and another samples (models/gpu_plan.py)."""
+    forking(monkeypatch)
+    kind, settings = CASES["adapter"]
+    runs = [Trained(config(folders[kind], 1, *settings), folders[kind])]
+    monkeypatch.setattr(from_config, "place_of", lambda cfg: RankPlace(0, 1, 0, "cpu", 1, 1, "", 60.0))
+    runs.append(Trained(config(folders[kind], 1, *settings), folders[kind]))
+    assert hasattr(runs[1].learner, "ranks")
+    for run in runs:
+        run.step(0)
+        run.step(1)
+    same_numbers(*runs)
+    alone, rank = (weights(run.save(tmp_path / name)) for name, run in zip(("alone", "rank"), runs, strict=True))
+    runs[1].learner.close()
+    torch.testing.assert_close(rank, alone, **NEAR)
 
 
 @pytest.mark.slow

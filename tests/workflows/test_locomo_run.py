@@ -18,7 +18,7 @@ from recollect.samplers.checkpoint_roles import named
 from recollect.types import BadInput
 from recollect.workflows.locomo.baseline_table import refusals
 from recollect.workflows.locomo.locomo_run import run_locomo
-from recollect.workflows.locomo.plan import LocomoPlan, gpus_of, task_files
+from recollect.workflows.locomo.plan import LocomoPlan, task_files
 from tests.commands import run
 from tests.data.conversations import conversation, write
 from tests.policies.outside import Outside, running
@@ -144,7 +144,6 @@ def test_a_broken_program_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its merged weights are not at"):
         find_checkpoint(str(file))
     assert program_settings("tiny", ["a=1"]) == ["a=1"]
-    assert gpus_of("1, 2", "--x") == [1, 2]
 
 
 def test_a_judge_is_measured_on_constructed_answers(tmp_path: Path) -> None:

@@ -25,8 +25,12 @@ def locomo(
     model: Annotated[
         str | None, typer.Option(help="The model to train or to measure; default Qwen/Qwen2.5-3B, or what was trained.")
     ] = None,
-    inference_gpus: Annotated[str | None, typer.Option(help="GPUs that sample, such as 0.")] = None,
-    training_gpus: Annotated[str | None, typer.Option(help="GPUs that train, such as 1,2.")] = None,
+    inference_gpus: Annotated[
+        str | None, typer.Option(help="GPUs that sample, such as 0, where there are several.")
+    ] = None,
+    training_gpus: Annotated[
+        str | None, typer.Option(help="GPUs that train, such as 1,2, where there are several.")
+    ] = None,
     arbor: Annotated[
         str | None, typer.Option(metavar="URL", help="Train through an Arbor server: recollect serve --trainable.")
     ] = None,

@@ -12,12 +12,18 @@ class RankPlace:
 
     rank: int
     size: int  # ranks in all
-    local: int  # its number on its machine, which is also the number of its GPU
+    local: int  # its number on its machine
     device: str  # cpu or cuda
     shards: int  # ranks that share the weights; so many times fewer copies there are
     threads: int  # CPU threads to compute with
     meeting: str  # a file that all of them see, or tcp://address:port
     deadline_s: float  # how long one waits for the others
+    gpus: tuple[int, ...] = ()  # those of its machine's ranks, by their numbers there
+
+    @property
+    def gpu(self) -> int:
+        """The number of its GPU."""
+        return self.gpus[self.local] if self.gpus else self.local
 
 
 def meet(place: RankPlace) -> None:
@@ -32,7 +38,7 @@ def meet(place: RankPlace) -> None:
             os.environ[name] = loopback()
     torch.set_num_threads(place.threads)
     if place.device == "cuda":
-        torch.cuda.set_device(place.local)
+        torch.cuda.set_device(place.gpu)
     backend = "cpu:gloo,cuda:nccl" if place.device == "cuda" else "gloo"
     deadline = timedelta(seconds=place.deadline_s)
     if alone:

@@ -88,6 +88,14 @@ def each_positive(default: list[int]) -> Any:
     )
 
 
+def each_number() -> Any:
+    """A list of numbers from 0, as GPUs are counted; empty by default."""
+    return limited(
+        [],
+        lambda key, values: next((f"{key}[{i}]={v} must not be negative" for i, v in enumerate(values) if v < 0), ""),
+    )
+
+
 def each_address(default: list[str]) -> Any:
     """A list of different HTTP addresses."""
     words = "is no address; it starts with http:// or https://"

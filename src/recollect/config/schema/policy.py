@@ -8,6 +8,7 @@ from recollect.config.schema.bounds import (
     below_one,
     choice,
     each_address,
+    each_number,
     filled,
     from_minus_one,
     must,
@@ -145,6 +146,8 @@ class Rollout:
     # share of the GPU's memory that sampling (a vLLM server: weights too) may fill; a CPU has no such limit
     gpu_memory_utilization: float = part(0.5)
     tensor_model_parallel_size: int = positive(1)  # GPUs that share the sampled model; more than 1 with vLLM servers
+    # the numbers of the GPUs that sample in a training; none: the first that trains; servers take others
+    gpus: list[int] = each_number()
     enforce_eager: bool = False  # True: never capture CUDA graphs; a CPU has none
     free_cache_engine: bool = True  # give the cache's memory back during updates (a GPU's once it is half full)
     # most sequences per micro-batch of old log-probabilities

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recollect.config.schema.bounds import choice, each_positive, from_minus_one, must, not_negative, only_one, positive
+from recollect.config.schema.bounds import (
+    choice,
+    each_number,
+    each_positive,
+    from_minus_one,
+    must,
+    not_negative,
+    only_one,
+    positive,
+)
 from recollect.config.schema.policy import Optim
 from recollect.registries import TRACKERS
 
@@ -56,6 +65,7 @@ class Trainer:
     nnodes: int = only_one("needs several machines, and this version trains on one")  # machines that train; only 1 here
     # ranks that train together: one for each GPU, or so many processes with device=cpu; 0 and 1: this process alone
     n_gpus_per_node: int = not_negative(1)
+    gpus: list[int] = each_number()  # the numbers of the GPUs that train, one for each rank; none: the first ones
     critic_warmup: int = not_negative(0)  # first steps in which only the critic learns
     # steps between checkpoints; 0: only at the end; -1: none at all, and nothing to go on from
     save_freq: int = from_minus_one(10)

@@ -16,6 +16,7 @@ import torch
 
 from recollect.config import Config, Rollout
 from recollect.models.device import pick_device, pick_dtype
+from recollect.models.gpu_plan import SAMPLE, planned
 from recollect.models.load import context_window, load_config, load_tokenizer
 from recollect.models.small_copy import token_shape
 from recollect.models.weights_digest import weights_digest
@@ -91,24 +92,26 @@ def server_count(cfg: Config) -> int:
         return rollout.num_servers
     if pick_device(cfg.trainer.device) != "cuda":
         return 1
-    return max(1, cfg.trainer.n_gpus_per_node // rollout.tensor_model_parallel_size)
+    gpus = len(rollout.gpus) or cfg.trainer.n_gpus_per_node
+    return max(1, gpus // rollout.tensor_model_parallel_size)
 
 
 def devices(cfg: Config, number: int, count: int) -> tuple[str, ...]:
     """The GPUs of a server, as CUDA_VISIBLE_DEVICES names them.
 
-    They are those that the learner leaves free, if all servers find room there, else all from the first.
+    They are those that the settings name, or those that the learner leaves free, if all servers find room there, else
+    all from the first.
     """
     each = cfg.actor_rollout_ref.rollout.tensor_model_parallel_size
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     all_of_them = named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
-    learner = max(1, cfg.trainer.n_gpus_per_node)
-    free = all_of_them[learner:]
-    chosen = free if len(free) >= each * count else all_of_them
+    plan = planned(cfg, len(all_of_them))
+    free = [name for i, name in enumerate(all_of_them) if i not in plan.train]
+    given = [all_of_them[i] for i in plan.sample]
+    chosen = given or (free if len(free) >= each * count else all_of_them)
     if len(chosen) < each:
-        raise BadInput(
-            f"actor_rollout_ref.rollout.tensor_model_parallel_size={each}: there are {len(all_of_them)} GPUs here"
-        )
+        where = f"{SAMPLE} names {len(given)}" if given else f"there are {len(all_of_them)} GPUs here"
+        raise BadInput(f"actor_rollout_ref.rollout.tensor_model_parallel_size={each}: {where}")
     first = (number * each) % (len(chosen) - len(chosen) % each)
     return tuple(chosen[first : first + each])
 

@@ -13,6 +13,7 @@ from recollect.engine import load_fitted, make_engine
 from recollect.models.attention import is_ours
 from recollect.models.compiled import compile_layers, worth_compiling
 from recollect.models.device import pick_device, pick_dtype, thread_counts
+from recollect.models.gpu_plan import take_gpu
 from recollect.models.lora import halve_base, is_adapted
 from recollect.models.scratch_models import SCRATCH
 from recollect.models.shared_weights import is_shared, see_same, twin
@@ -34,6 +35,7 @@ def make_learner(
     cfg: Config, path: str, optim: Optim, updates: int, warn: Callable[[str], None] = lambda message: None
 ) -> Learner:
     """The learner of a model folder; ``updates`` is the length of its schedule."""
+    take_gpu(cfg)
     if (place := place_of(cfg)) is not None:
         opened = starting_model(cfg) if cfg.actor_rollout_ref.model.path in SCRATCH else nullcontext(path)
         return RanksLearner(cfg, LearnerRanks(RankSettings(cfg, optim, updates), place, opened, warn))

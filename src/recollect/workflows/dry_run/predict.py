@@ -17,6 +17,7 @@ from recollect.models.kind_check import loader_of
 from recollect.models.load import load_config
 from recollect.models.small_copy import token_shape
 from recollect.registries import ESTIMATORS
+from recollect.training.learner.ranks.place_of import place_of
 from recollect.types import Task
 
 LOOKED_AT = 16  # tasks whose tokens are counted
@@ -93,7 +94,7 @@ def memory(cfg: Config, made: TokenEstimate) -> list[Need]:
     rank = policy.model.lora_rank
     actor = shape(path, rank, policy.model.target_modules)
     dtype = pick_dtype(policy.rollout.dtype, device)
-    apart = cfg.trainer.n_gpus_per_node > 1  # ranks train, and what samples has weights of its own
+    apart = place_of(cfg) is not None  # ranks train, and what samples has weights of its own
     half = pick_dtype(policy.actor.dtype, device) == torch.bfloat16 and (dtype == torch.bfloat16 or apart)
     base = HALF if half and rank else FLOAT
     kind = "bfloat16" if base == HALF else "float32"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.config import Config
+from recollect.models.gpu_plan import gpu_plan
 from recollect.training.learner.ranks.place_of import place_of
 from recollect.workflows.dry_run.predict import Need
 
@@ -21,7 +22,9 @@ class RanksLayout:
     device: str
     shards: int  # ranks that share one copy of the weights
     held: dict[str, int]
-    driver: int  # bytes of what samples, on the first device
+    driver: int  # bytes of what samples in the process that was started
+    gpus: tuple[int, ...] = ()  # of the ranks
+    sampling: int = 0  # the GPU of the driver
 
     @property
     def each(self) -> int:
@@ -30,8 +33,10 @@ class RanksLayout:
 
     @property
     def total(self) -> int:
-        """Bytes on the fullest device: a machine's memory holds all ranks, the first GPU one of them."""
-        return self.driver + self.each * (self.size if self.device == "cpu" else 1)
+        """Bytes on the fullest device: a machine's memory holds all ranks, a GPU one of them."""
+        if self.device == "cpu":
+            return self.driver + self.each * self.size
+        return self.driver + self.each if self.sampling in self.gpus else max(self.driver, self.each)
 
     def summary(self) -> dict[str, Any]:
         """For programs."""
@@ -44,10 +49,12 @@ class RanksLayout:
         for first in range(0, self.size, self.shards):
             last = first + self.shards - 1
             who = f"rank {first}" if last == first else f"ranks {first}–{last}"
-            where = "CPU processes" if self.device == "cpu" else f"GPU {first}" + (f"–{last}" if last > first else "")
+            where = (
+                "CPU processes" if self.device == "cpu" else f"GPU {', '.join(map(str, self.gpus[first : last + 1]))}"
+            )
             how = "all weights" if self.shards == 1 else f"1/{self.shards} of weights, gradients and moments each"
             rows.append((who, where, how, f"{words(self.each)} each: {parts}"))
-        what = "samples" if self.device == "cpu" else "samples on GPU 0"
+        what = "samples" if self.device == "cpu" else f"samples on GPU {self.sampling}"
         what = what if self.driver else "keeps the loop; servers sample"
         return [*rows, ("driver", "this process", what, words(self.driver))]
 
@@ -59,4 +66,6 @@ def ranks_layout(cfg: Config, needs: Sequence[Need]) -> RanksLayout | None:
         return None
     held = {need.part: -(-need.total // place.shards) for need in needs if need.part != ELSEWHERE}
     driver = sum(need.total for need in needs if need.part == ELSEWHERE)
-    return RanksLayout(place.size, place.device, place.shards, held, driver)
+    plan = gpu_plan(cfg)
+    gpus = ((), 0) if plan is None else (plan.train, plan.driver)
+    return RanksLayout(place.size, place.device, place.shards, held, driver, *gpus)

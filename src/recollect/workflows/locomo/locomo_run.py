@@ -12,7 +12,7 @@ from recollect.config import Config
 from recollect.config.prompt_file import prompt_entries
 from recollect.config.startup_messages import startup_messages
 from recollect.eval.summary import show_report
-from recollect.files.output import refuse_unwritable, write_atomic
+from recollect.files.output import refuse_unwritable
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.export import export_model
 from recollect.models.lora import adapter_base
@@ -25,8 +25,9 @@ from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 from recollect.workflows.eval.eval_run import run_evaluation
 from recollect.workflows.locomo.baseline_table import refusals, show_baselines, write_baselines
+from recollect.workflows.locomo.chosen_gpus import with_gpus, write_arbor
 from recollect.workflows.locomo.judge_check import measure_judge
-from recollect.workflows.locomo.plan import MODES, LocomoPlan, gpus_of, settings_of, task_files, training_config
+from recollect.workflows.locomo.plan import MODES, LocomoPlan, settings_of, task_files, training_config
 from recollect.workflows.locomo.through_arbor import ArborTraining, trained_folder
 
 UNBOUNDED = 10**9  # tokens: what is searched as a baseline has no budget
@@ -38,7 +39,6 @@ BASELINES: Mapping[str, tuple[str, ...]] = {  # name → settings
         for kind in ("turns", "sessions", "observations")
     },
 }
-ARBOR = "arbor.yaml"
 
 
 def run_locomo(plan: LocomoPlan, look: bool, console: Console) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def run_locomo(plan: LocomoPlan, look: bool, console: Console) -> dict[str, Any]
 
 
 def _look(plan: LocomoPlan, console: Console) -> dict[str, Any]:
+    plan = with_gpus(plan, console.say)
     dry_run(training_config(plan, task_files(plan, console.say)), console)
     return {}
 
@@ -65,7 +66,8 @@ def _look(plan: LocomoPlan, console: Console) -> dict[str, Any]:
 def _train(plan: LocomoPlan, console: Console) -> dict[str, Any]:
     """Train, merge the adapter, and write the program."""
     refuse_unwritable(plan.program.expanduser().absolute().parent, f"--program {plan.program}")
-    _choose_gpus(plan, console)
+    plan = with_gpus(plan, console.say)
+    write_arbor(plan)
     cfg = training_config(plan, task_files(plan, console.say))
     if cfg.agent.agent_type != "conversation_qa":
         raise BadInput(f"agent.agent_type={cfg.agent.agent_type}: recollect locomo trains conversation_qa")
@@ -165,23 +167,3 @@ def _name(plan: LocomoPlan) -> str:
     model = Path(plan.model).name if plan.model else plan.program.stem
     number = "all" if plan.num_test is None else str(plan.num_test)
     return f"{model}-{(plan.split or 'default').replace('/', '_')}-{number}"
-
-
-def _choose_gpus(plan: LocomoPlan, console: Console) -> None:
-    """Write arbor.yaml as the guide has it, and take the first training GPU where there are several."""
-    inference, training = plan.inference_gpus or "0", plan.training_gpus or "1,2"
-    chosen = gpus_of(training, "--training-gpus"), gpus_of(inference, "--inference-gpus")
-    if not Path(ARBOR).exists():
-        text = f"inference:\n  gpu_ids: '{inference}'\n\ntraining:\n  gpu_ids: '{training}'\n"
-        write_atomic(Path(ARBOR), text)
-    if plan.inference_gpus is None and plan.training_gpus is None:
-        return
-    import torch
-
-    there = torch.cuda.device_count()
-    if there < 2:
-        return console.say(f"this machine has {there or 'no'} GPU: one device samples and trains")
-    if missing := [gpu for part in chosen for gpu in part if gpu >= there]:
-        raise BadInput(f"there is no GPU {missing[0]}; this machine has {there}, 0 to {there - 1}")
-    torch.cuda.set_device(chosen[0][0])
-    return console.say(f"GPU {chosen[0][0]} samples and trains: this version uses one device")

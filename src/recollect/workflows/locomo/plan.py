@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,10 +92,3 @@ def _options(plan: LocomoPlan, source: str) -> LocomoOptions:
     val = min(NUM_VAL, count(parts["val"])) if plan.num_val is None else plan.num_val
     numbers = train or None, val or None, plan.num_test
     return LocomoOptions(plan.split, *numbers, QUESTIONS if memory in READS else 1)
-
-
-def gpus_of(text: str, option: str) -> list[int]:
-    """The numbers of GPUs in a text such as 1,2."""
-    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", text):
-        raise BadInput(f"{option} {text}: give numbers of GPUs such as 0 or 1,2")
-    return [int(part) for part in text.split(",")]

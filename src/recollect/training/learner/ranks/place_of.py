@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import torch
-
 from recollect.config import Config
 from recollect.dist.place import RankPlace
-from recollect.models.device import pick_device, thread_counts
+from recollect.models.device import thread_counts
+from recollect.models.gpu_plan import RANKS as KEY
+from recollect.models.gpu_plan import gpu_plan
 from recollect.models.scratch_models import SCRATCH
 from recollect.registries import ESTIMATORS
 from recollect.types import BadInput
 
-KEY = "trainer.n_gpus_per_node"
 CRITIC_SIZE = "critic.fsdp_config.fsdp_size"
 
 
 def place_of(cfg: Config) -> RankPlace | None:
     """The place of rank 0, with all that it has in common with the others; None: one process trains."""
-    size = cfg.trainer.n_gpus_per_node or 0
-    device = pick_device(cfg.trainer.device)
-    if device == "cuda" and size > torch.cuda.device_count():
-        raise BadInput(f"{KEY}={size}: this machine has {torch.cuda.device_count()} GPUs")
-    if size < 2:
+    plan = gpu_plan(cfg)
+    size = max(1, cfg.trainer.n_gpus_per_node)
+    if size < 2 and not (plan is not None and plan.apart):
         return None
     optimizers = {"actor_rollout_ref.actor.optim": cfg.actor_rollout_ref.actor.optim}
     if cfg.sft.steps > 0:
@@ -39,7 +36,8 @@ def place_of(cfg: Config) -> RankPlace | None:
         if cfg.critic.optim.name == "muon":
             raise BadInput(f"critic.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
     threads = cfg.trainer.threads or max(1, thread_counts(0, 0)[1] // size)
-    return RankPlace(0, size, 0, device, shards, threads, "", float(cfg.actor_rollout_ref.nccl_timeout))
+    device, gpus = ("cpu", ()) if plan is None else ("cuda", plan.train)
+    return RankPlace(0, size, 0, device, shards, threads, "", float(cfg.actor_rollout_ref.nccl_timeout), gpus)
 
 
 def shards_of(asked: int, size: int, key: str) -> int:

@@ -44,7 +44,7 @@ class RankWorld(World):
     def __init__(self, place: RankPlace, dtype: torch.dtype, width: int, reshard: bool = True) -> None:
         self.place, self.rank, self.size = place, place.rank, place.size
         self.part = BatchPart(place.rank, place.size, REACH * width)
-        self.device = torch.device(place.device, place.local) if place.device == "cuda" else torch.device("cpu")
+        self.device = torch.device(place.device, place.gpu) if place.device == "cuda" else torch.device("cpu")
         self.dtype, self.shards, self.reshard = dtype, place.shards, reshard
         self.beside: Sequence[nn.Module] = ()  # a value head on the first model's body
         if place.shards < place.size:
