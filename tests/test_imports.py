@@ -14,9 +14,22 @@ import recollect
 
 ROOT = Path(recollect.__file__).parent
 FOLDERS = (  # each may import from those before it
-    *("types", "runtime", "registries", "files", "images", "chat", "trajectories", "config", "data", "policies", "gui"),
+    *(
+        "types",
+        "runtime",
+        "registries",
+        "files",
+        "dist",
+        "images",
+        "chat",
+        "trajectories",
+        "config",
+        "data",
+        "policies",
+        "gui",
+    ),
     *("tasks", "retrieval", "sandbox", "tools", "rewards", "domains", "agents", "oracles", "runs", "algos", "models"),
-    *("sources", "packing", "engine", "samplers", "dist", "eval", "dspy", "training", "workflows", "serve", "library"),
+    *("sources", "packing", "engine", "samplers", "eval", "dspy", "training", "workflows", "serve", "library"),
     *("cli", "__main__"),
 )
 FIRST_WITH_TORCH = "models"  # the folders before it never import torch when they are imported

@@ -28,6 +28,7 @@ EXTRAS = {  # extra → the module that it brings, and what needs it
     "serve": ("starlette", "recollect serve"),
     "mcp": ("mcp", "tools of MCP servers"),
     "vllm": ("vllm", "vLLM servers that sample (actor_rollout_ref.rollout.name=vllm)"),
+    "ray": ("ray", "several machines (trainer.nnodes, actor_rollout_ref.rollout.nnodes)"),
     "dense": ("sentence_transformers", "search by meaning"),
     **{
         spec.extra: (spec.packages[0], f"trainer.logger=[{name}]")

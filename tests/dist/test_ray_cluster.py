@@ -1,0 +1,43 @@
+"""What is said where there is no Ray cluster to join."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from recollect.dist import ray_cluster
+from recollect.dist.ray_cluster import connect, head_address
+from recollect.types import BadInput
+
+KEY = "trainer.nnodes=2"
+
+
+def test_the_head_is_named_or_found_on_this_machine(tmp_path: Path) -> None:
+    assert head_address({"RAY_ADDRESS": "10.0.0.1:6379", "RAY_TMPDIR": str(tmp_path)}) == "10.0.0.1:6379"
+    here = {"RAY_ADDRESS": "auto", "RAY_TMPDIR": str(tmp_path)}
+    assert head_address(here) == ""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.2:6379")
+    assert head_address(here) == "10.0.0.2:6379"
+
+
+def test_what_cannot_be_joined_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray_cluster, "REACH_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    said = {
+        "": "needs a Ray cluster, and none runs here; the head of a Ray cluster is named by RAY_ADDRESS",
+        nobody: f"{nobody} does not answer .Connection refused.",
+        "no-number": "no-number does not answer",
+        "ray://10.0.0.1:10001": "start it there with `ray job submit`",
+    }
+    for address, words in said.items():
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(BadInput, match=words):
+            connect(KEY)
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"trainer.nnodes=2 needs Ray, which is not installed: pip install"):
+        connect(KEY)
