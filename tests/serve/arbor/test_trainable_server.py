@@ -283,6 +283,22 @@ def test_completions_of_other_temperatures_and_edited_ones(arbor: Arbor) -> None
     assert any("tokenised" in text for text in arbor.warned)
 
 
+def test_completions_that_follow_a_schema_are_trained_as_they_were_sampled(arbor: Arbor) -> None:
+    pytest.importorskip("llguidance")
+    number = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}}
+    schema = {**number, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "number", "schema": schema}}
+    job = arbor.begin()
+    assert arbor.pending(job)
+    said = [arbor.chat(job, "a", response_format=form, max_tokens=40)[0] for _ in range(4)]
+    values = [json.loads(text)["a"] for text in said]
+    (number_of_group,) = arbor.pending(job)
+    batch = [rewarded(asking("a"), text, float(value % 2)) for text, value in zip(said, values, strict=True)]
+    done = arbor.step(job, number_of_group, batch)
+    assert done["fidelity"]["fidelity"] == 1
+    assert set(done["fidelity"]["completions"]) <= {"matched", "repeated"}
+
+
 def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
     one = Arbor(tmp_path)
     job = one.begin(nested(beta=0.1))
