@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recollect.config.compose import compose
-from recollect.data.conversation_split import count, drawn, split
+from recollect.data.conversation_split import asking, count, drawn, split
 from recollect.data.locomo import NOT_MENTIONED, read_locomo
 from recollect.data.questions import questions_of
 from recollect.data.task_rows import load_tasks
@@ -134,6 +134,21 @@ def test_too_many_questions_are_refused_with_the_count_there_is(tmp_path: Path) 
     few = drawn(parts, {"train": 3}, 0)
     assert sum(map(len, few["train"].values())) == 3
     assert few == drawn(parts, {"train": 3}, 0)
+
+
+def test_training_questions_may_be_of_some_categories(tmp_path: Path) -> None:
+    source = write(tmp_path / "c.json", conversation("c0", 2), conversation("c1", 2))
+    parts = split(read_locomo(source), "c0/c1/")
+    some = asking(parts, "1, 4")
+    assert {q["category"] for talk in some["train"] for q in talk.questions} == {1, 4}
+    assert 0 < count(some["train"]) < count(parts["train"])
+    assert some["val"] == parts["val"]
+    assert asking(parts, None) == parts
+    for wrong in ("6", "1;2", ""):
+        with pytest.raises(BadInput, match=f"--train-categories {wrong}: give numbers as in 1,2,3,4 of 1 multi-hop"):
+            asking(parts, wrong)
+    made = write_locomo(str(source), tmp_path / "out", LocomoOptions("c0/c1/", train_categories="5"), lambda line: None)
+    assert made == count(asking(parts, "5")["train"]) + 10
 
 
 def test_training_tasks_may_have_few_questions(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def locomo(
     arbor: Annotated[
         str | None, typer.Option(metavar="URL", help="Train through an Arbor server: recollect serve --trainable.")
     ] = None,
+    train_categories: Annotated[
+        str | None, typer.Option(help="Categories of training questions, such as 1,2,3,4; default: all.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="As of `recollect data locomo`.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for data, run and weights.")] = Path(
         "grpo_checkpoints"
@@ -60,7 +63,8 @@ def locomo(
 
     numbers = num_train, num_val, num_test, num_train_steps
     words = list(settings or [])
-    plan = LocomoPlan(mode, data, out, program, split, *numbers, model, inference_gpus, training_gpus, words, arbor)
+    gpus = inference_gpus, training_gpus
+    plan = LocomoPlan(mode, data, out, program, split, *numbers, model, *gpus, words, arbor, train_categories)
     found = run_locomo(plan, dry_run, Console(quiet))
     if quiet:
         print(json.dumps(found))

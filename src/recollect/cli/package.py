@@ -62,6 +62,9 @@ def data(
     questions: Annotated[
         int | None, typer.Option(help="locomo: most questions of one training task; default: all of its conversation.")
     ] = None,
+    train_categories: Annotated[
+        str | None, typer.Option(help="locomo: categories of training questions, such as 1,2,3,4; default: all.")
+    ] = None,
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
 
@@ -79,7 +82,7 @@ def data(
     from recollect.workflows.data.make_data import DataOptions, write_data
 
     many = documents or [], count, multiple, held_out, seed, closed_book, paragraphs or []
-    numbers = num_train, num_val, num_test, questions
+    numbers = num_train, num_val, num_test, questions, train_categories
     options = DataOptions(*many, split, shares, distractors or [], *numbers)
     made, target = write_data(name, words, options, Console())
     print(f"wrote {made} {'questions' if name == 'locomo' else 'tasks'} to {target}")

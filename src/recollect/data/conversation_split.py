@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from recollect.data.locomo import LocomoConversation
+from recollect.data.locomo import CATEGORIES, LocomoConversation
 from recollect.types import BadInput
 
 PARTS = ("train", "val", "test")
@@ -76,6 +77,20 @@ def _by_names(conversations: Sequence[LocomoConversation], fields: Sequence[str]
         raise BadInput(f"--split {given}: * stands for all other conversations, so it can be there once")
     taken = [[n for name in names for n in (rest if name == "*" else [name])] for names in chosen]
     return {part: [known[name] for name in names] for part, names in zip(PARTS, taken, strict=True)}
+
+
+def asking(parts: Parts, categories: str | None) -> Parts:
+    """The parts with questions of some categories alone to train on, such as 1,2,3,4; None: of all."""
+    if categories is None:
+        return parts
+    if not re.fullmatch(r"\s*[1-5]\s*(,\s*[1-5]\s*)*", categories):
+        known = ", ".join(f"{number} {name}" for number, name in CATEGORIES.items())
+        raise BadInput(f"--train-categories {categories}: give numbers as in 1,2,3,4 of {known}")
+    wanted = {int(number) for number in categories.split(",")}
+    chosen = [
+        replace(talk, questions=[q for q in talk.questions if q["category"] in wanted]) for talk in parts["train"]
+    ]
+    return {**parts, "train": chosen}
 
 
 def count(conversations: Sequence[LocomoConversation]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.data.conversation_split import Asked, Parts, drawn, split
+from recollect.data.conversation_split import Asked, Parts, asking, drawn, split
 from recollect.data.datasets import write_rows
 from recollect.data.locomo import read_locomo
 from recollect.files.output import refuse_unwritable, write_atomic
@@ -28,6 +28,7 @@ class LocomoOptions:
     num_test: int | None = None
     questions: int | None = None  # most questions of one training task; None: all of its conversation
     seed: int = 0  # draws them
+    train_categories: str | None = None  # of training questions, as in 1,2,3,4; None: all
 
 
 def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callable[[str], None]) -> int:
@@ -41,7 +42,7 @@ def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callabl
     conversations = read_locomo(source)
     defects = [defect for talk in conversations for defect in talk.defects]
     try:
-        parts = split(conversations, options.split)
+        parts = asking(split(conversations, options.split), options.train_categories)
     except BadInput as error:
         raise BadInput(f"{source}: {error}") from None
     wanted = {"train": options.num_train, "val": options.num_val, "test": options.num_test}

@@ -41,6 +41,7 @@ class DataOptions:
     num_val: int | None = None
     num_test: int | None = None
     questions: int | None = None
+    train_categories: str | None = None
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -81,7 +82,7 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
 
 OWN = {  # options of single data sets
     **dict.fromkeys(("paragraphs", "distractors"), ("squad",)),
-    **dict.fromkeys(("num_train", "num_val", "num_test", "questions"), ("locomo",)),
+    **dict.fromkeys(("num_train", "num_val", "num_test", "questions", "train_categories"), ("locomo",)),
     "split": ("squad", *DATASETS, "locomo"),
     "shares": ("squad", *DATASETS),
 }
@@ -100,7 +101,7 @@ def _refuse_options(name: str, options: DataOptions) -> None:
 
 def _locomo_options(options: DataOptions) -> LocomoOptions:
     numbers = options.num_train, options.num_val, options.num_test
-    return LocomoOptions(options.split, *numbers, options.questions, options.seed or 0)
+    return LocomoOptions(options.split, *numbers, options.questions, options.seed or 0, options.train_categories)
 
 
 def _shares(options: DataOptions) -> Sequence[float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recollect.config import Config
 from recollect.config.compose import compose
-from recollect.data.conversation_split import NUM_TRAIN, NUM_VAL, count, split
+from recollect.data.conversation_split import NUM_TRAIN, NUM_VAL, asking, count, split
 from recollect.data.locomo import read_locomo
 from recollect.files.reading import read_bytes
 from recollect.types import BadInput
@@ -40,6 +40,7 @@ class LocomoPlan:
     training_gpus: str | None = None
     settings: Sequence[str] = ()
     arbor: str | None = None  # the address of the server that samples and trains
+    train_categories: str | None = None  # of training questions, as in 1,2,3,4
 
 
 def source_of(plan: LocomoPlan) -> str:
@@ -87,8 +88,9 @@ def _options(plan: LocomoPlan, source: str) -> LocomoOptions:
     if plan.mode != "train":
         return LocomoOptions(plan.split, num_test=plan.num_test)
     memory = compose("locomo", plan.settings).conversation.memory
-    parts = split(read_locomo(source), plan.split)
+    parts = asking(split(read_locomo(source), plan.split), plan.train_categories)
     train = min(NUM_TRAIN, count(parts["train"])) if plan.num_train is None else plan.num_train
     val = min(NUM_VAL, count(parts["val"])) if plan.num_val is None else plan.num_val
     numbers = train or None, val or None, plan.num_test
-    return LocomoOptions(plan.split, *numbers, QUESTIONS if memory in READS else 1)
+    questions = QUESTIONS if memory in READS else 1
+    return LocomoOptions(plan.split, *numbers, questions, train_categories=plan.train_categories)
