@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from recollect.config.compose import compose
+from recollect.engine import load_fitted
+from recollect.models.weights_digest import weights_digest
 from recollect.rewards import find_reward
+from recollect.rewards.judge import SEATED
 from recollect.rewards.scoring import call
 from recollect.rewards.verdict_cache import verdicts_of
-from recollect.types import BadInput, Score, Task, Trajectory
+from recollect.samplers import bindings
+from recollect.samplers.bindings import RoleBinder
+from recollect.types import BadInput, Completion, Score, Task, Trajectory
 from tests.policies.outside import Outside, running
 
 TASK = Task("t", "Who painted it?", answers=("Vermeer",), source="art")
@@ -119,3 +125,58 @@ def test_agreement_with_f1_is_a_part_of_the_score() -> None:
         attempt = Trajectory("t", 0, answer="", answers=["Vermeer", "2"])
         score = asyncio.run(call(find_reward(cfg.agent.reward_name, cfg), task, attempt, plain=True))
     assert score.parts["agrees_with_f1"] == 0.5  # this judge knows nothing but Vermeer
+
+
+SMALL = ("trainer.device=cpu", "actor_rollout_ref.rollout.dtype=float32", "judge.max_tokens=4")
+
+
+def test_a_run_may_load_its_judge(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"frozen:{small_model}"
+    cfg = compose("needle", ["agent.reward_name=judge", f"judge.url={place}", *SMALL])
+    policies = RoleBinder(cfg, None).make({})
+    assert policies.frozen["judge"].before == weights_digest(load_fitted(str(small_model), torch.float32, "cpu"))
+    with pytest.raises(RuntimeError, match="the judge gave no verdict"):  # a small judge is no judge
+        judged(place, "Vermeer", *SMALL)
+    asked: list[str] = []
+
+    async def generate(ids: Any, sampling: Any) -> Any:
+        renderer = policies.frozen["judge"].renderer
+        asked.append(renderer.decode(ids))
+        assert (sampling.temperature, sampling.max_tokens, sampling.stop_ids) == (0.0, 4, renderer.stop_ids)
+        return Completion((1,), (0.0,), "stop", 0, "RIGHT")
+
+    monkeypatch.setattr(policies.frozen["judge"].sampler, "generate", generate)
+    assert judged(place, "Vermeer, I say", *SMALL).total == 1.0
+    assert "Vermeer, I say" in asked[0]
+    assert policies.frozen["judge"].after() == policies.frozen["judge"].before
+    policies.close()
+    with pytest.raises(BadInput, match="trainings and evaluations load it; name an address here"):
+        judged(place, "Rembrandt", *SMALL)
+
+
+def test_a_run_may_serve_its_judge(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(Outside(strict)) as outside:
+        started: list[str] = []
+
+        class Served:
+            def __init__(self, path: str, template: str | None) -> None:
+                started.append(path)
+                self.path, self.url = path, outside.url
+
+            def stop(self) -> None:
+                started.append("stopped")
+
+        monkeypatch.setattr(bindings, "Served", Served)
+        place = f"serve:{small_model}"
+        cfg = compose("needle", ["agent.reward_name=judge", f"judge.url={place}", *SMALL])
+        policies = RoleBinder(cfg, None).make({})
+        assert judged(place, "Vermeer").total == 1.0
+        policies.close()
+    assert started == [str(small_model), "stopped"]
+    assert not SEATED
+
+
+def test_a_judge_that_is_nothing_is_refused() -> None:
+    for wrong in ("frozen:", "smollm2", "served:x"):
+        with pytest.raises(BadInput, match="is no address; it starts with http:// or https://, or is frozen:MODEL"):
+            compose("needle", [f"judge.url={wrong}"])

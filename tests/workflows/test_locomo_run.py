@@ -160,6 +160,10 @@ def test_a_judge_is_measured_on_constructed_answers(tmp_path: Path) -> None:
         found = run_locomo(plan, False, Console(True))
         with pytest.raises(BadInput, match=r"Set judge.url"):
             run_locomo(replace(plan, settings=("size=cpu",)), False, Console(True))
+    own = replace(plan, settings=("size=cpu", "judge.url=frozen:tiny", "judge.max_tokens=3"))
+    alone = run_locomo(own, False, Console(True))
+    assert alone["no verdict"] > 0  # the embedded model is no judge
+    assert alone["right"]["accuracy"] < 0.5
     assert found["right"]["accuracy"] == 0.75  # no verdict on Rex
     assert found["vague"]["accuracy"] == 0.0
     assert found["wrong"]["n"] == 0  # all conversations have the same golds

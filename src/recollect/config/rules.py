@@ -78,7 +78,7 @@ def _judge(cfg: Config) -> Problems:
     if EVERY_QUESTION in named:
         named += [score.partition("@")[0] for score in cfg.memory.scores]
     if "judge" in named and not cfg.judge.url:
-        yield "the reward judge needs judge.url, the address of an OpenAI-compatible endpoint"
+        yield "the reward judge needs judge.url, the address of an OpenAI-compatible endpoint, or frozen:MODEL"
 
 
 def _conversation(cfg: Config) -> Problems:

@@ -28,8 +28,13 @@ def check_reward(cfg: Config, tasks: Sequence[Task], say: Callable[[str], None])
         function = find(name, REWARDS, key)
         if not is_ours(function):
             say(f"{key}={name} {described(function)}")
-    if any(name == "judge" for _, name in _named(cfg)):
+    if asks_judge(cfg):
         check_judge(cfg)
+
+
+def asks_judge(cfg: Config) -> bool:
+    """Whether a reward of the run is the judge's."""
+    return any(name == "judge" for _, name in _named(cfg))
 
 
 def _scores(cfg: Config) -> list[str]:

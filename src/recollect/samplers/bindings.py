@@ -21,8 +21,11 @@ from recollect.models.device import pick_device, pick_dtype, thread_counts
 from recollect.models.load import load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.policies.endpoint import Endpoint, Patience
+from recollect.rewards.before_run import asks_judge
+from recollect.rewards.judge import SEATED
 from recollect.runtime.address import is_address
 from recollect.samplers.child_server import Served
+from recollect.samplers.frozen_judge import FrozenJudge
 from recollect.samplers.sampler import Sampler
 
 
@@ -48,6 +51,7 @@ class RolePolicies:
     frozen: dict[str, FrozenModel] = field(default_factory=dict)  # by role
     endpoints: dict[str, Endpoint] = field(default_factory=dict)  # by role
     served: list[Served] = field(default_factory=list)
+    judge: str = ""  # judge.url, where the judge is among these models
 
     def free(self) -> None:
         """Give the memory of frozen models' caches to others."""
@@ -68,6 +72,7 @@ class RolePolicies:
 
     def close(self) -> None:
         """Close connections and stop our servers."""
+        SEATED.pop(self.judge, None)
         for endpoint in dict.fromkeys(self.endpoints.values()):
             endpoint.close()
         for served in self.served:
@@ -95,6 +100,8 @@ class RoleBinder:
                     self.policies.bindings[role] = self._bind(role, bound)
                 elif self.everyone is not None:
                     self.policies.bindings[role] = self.everyone
+            if asks_judge(self.cfg):
+                self.seat_judge()
         except BaseException:
             self.policies.close()
             raise
@@ -112,13 +119,29 @@ class RoleBinder:
 
     def frozen(self, role: str, path: str) -> FrozenModel:
         """A model of this process (of a run: its newest checkpoint), its window large enough for a role."""
+        made = self._once(path)
+        check_window(self.cfg, made.renderer, made.sampler.window, self.question, role)
+        return made
+
+    def _once(self, path: str) -> FrozenModel:
         path = find_checkpoint(path)[0]
         key = str(Path(path).expanduser().resolve()) if Path(path).expanduser().is_dir() else path
         if key not in self._loaded:
             self._loaded[key] = self.loaded(path)
-        made = self._loaded[key]
-        check_window(self.cfg, made.renderer, made.sampler.window, self.question, role)
-        return made
+        return self._loaded[key]
+
+    def seat_judge(self) -> RolePolicies:
+        """Load or serve the model of the reward `judge`, unless it is behind an address."""
+        text = self.cfg.judge.url or ""
+        kind, _, where = text.partition(":")
+        if kind == "frozen":
+            frozen = self.policies.frozen["judge"] = self._once(where)
+            SEATED[text] = FrozenJudge(frozen.sampler, frozen.renderer)
+        elif kind == "serve":
+            url = self._serve(find_checkpoint(where)[0])
+            SEATED[text] = self.policies.endpoints["judge"] = self._endpoint(url, own=True)
+        self.policies.judge = text
+        return self.policies
 
     def loaded(self, path: str) -> FrozenModel:
         """A model with an engine of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recollect.chat import TEMPLATES, TOOL_PARSERS
-from recollect.config.schema.bounds import address, choice, must, not_negative, positive, share
+from recollect.config.schema.bounds import address, address_or_model, choice, must, not_negative, positive, share
 
 
 @dataclass
@@ -124,7 +124,8 @@ class Search:
 class Judge:
     """The model behind the reward `judge`. Its key is read from OPENAI_API_KEY alone."""
 
-    url: str | None = address()  # an OpenAI-compatible endpoint, such as http://localhost:8000/v1
+    # an endpoint such as http://localhost:8000/v1, frozen:MODEL (the run loads it) or serve:MODEL (it serves it)
+    url: str | None = address_or_model()
     model: str | None = None  # its model; default: the first that it lists
     # strict: an answer has to say what an accepted one says; lenient: the same topic, or a time close to it, will do
     wording: str = choice("strict", "lenient")

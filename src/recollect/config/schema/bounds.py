@@ -70,6 +70,13 @@ def address(default: str | None = None) -> Any:
     return must(default, lambda value: not value or is_address(value), words)
 
 
+def address_or_model() -> Any:
+    """An HTTP address, a model to load or to serve as in ``frozen:DIR`` and ``serve:DIR``, or nothing."""
+    words = " is no address; it starts with http:// or https://, or is frozen:MODEL or serve:MODEL"
+    named = lambda value: value.startswith(("frozen:", "serve:")) and value.partition(":")[2]
+    return must(None, lambda value: not value or is_address(value) or named(value), words)
+
+
 def filled(default: str, hint: str) -> Any:
     """A text that is not empty."""
     return limited(default, lambda key, value: "" if value else f"{key} is empty; {hint}")

@@ -14,6 +14,7 @@ from recollect.data.task_rows import load_tasks
 from recollect.eval.accuracy import of_scores
 from recollect.rewards.judge import NoVerdict, check_judge, judge
 from recollect.runtime.console import Console
+from recollect.samplers.bindings import RoleBinder
 from recollect.types import BadInput, Task
 
 KINDS = ("right", "vague", "wrong")
@@ -40,11 +41,15 @@ def constructed(tasks: Sequence[Task]) -> Iterator[ConstructedAnswer]:
 def measure_judge(cfg: Config, test: Path, console: Console) -> dict[str, Any]:
     """The share of right verdicts on each kind of answer, with intervals; no verdict counts as a wrong one."""
     if not cfg.judge.url:
-        raise BadInput("which judge? Set judge.url to the address of an OpenAI-compatible endpoint")
+        raise BadInput("which judge? Set judge.url to the address of an OpenAI-compatible endpoint, or to frozen:MODEL")
     check_judge(cfg)
     made = list(constructed(load_tasks(cfg, [str(test)])))
-    with console.progress("verdicts", len(made)) as advance:
-        given = asyncio.run(_verdicts(made, cfg, lambda: advance("", 1)))
+    seated = RoleBinder(cfg, None, say=console.say).seat_judge()
+    try:
+        with console.progress("verdicts", len(made)) as advance:
+            given = asyncio.run(_verdicts(made, cfg, lambda: advance("", 1)))
+    finally:
+        seated.close()
     found: dict[str, Any] = {"wording": cfg.judge.wording, "no verdict": sum(verdict is None for verdict in given)}
     for kind in KINDS:
         wanted = float(kind == "right")
