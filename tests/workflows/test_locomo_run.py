@@ -24,6 +24,7 @@ from tests.data.conversations import conversation, write
 from tests.policies.outside import Outside, running
 
 SPLIT = ("--split", "conv-1/conv-2")
+MINI = "actor_rollout_ref.actor.ppo_mini_batch_size=4"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,24 @@ def test_the_program_is_evaluated_and_its_prompts_are_used(trained: Path) -> Non
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["agents"]["conversation_qa"]["categories"]["overall"]["locomo_f1"]["n"] == 6
+
+
+def test_the_laptops_settings_train_on_the_categories_that_were_named(
+    trained: Path, small_model: Path, tmp_path: Path
+) -> None:
+    words = ("--data", str(trained / "locomo10.json"), "--train-categories", "1,4", "--num-train-steps", "1")
+    short = (
+        "memory.style=plain",
+        "data.max_prompt_length=200",
+        "data.max_response_length=8",
+        "data.train_batch_size=4",
+    )
+    done = run("locomo", *SPLIT, *words, "--model", str(small_model), "size=laptop", *short, MINI, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (rows,) = tmp_path.glob("grpo_checkpoints/data-*/train.jsonl")
+    asked = [q["category"] for line in rows.read_text().splitlines() for q in json.loads(line)["questions"]]
+    assert set(asked) == {1, 4}
+    assert read_program(str(tmp_path / "grpo_optimized_memory_qa.json")).adapter is not None
 
 
 def test_baselines_stand_beside_each_other(trained: Path, small_model: Path) -> None:
