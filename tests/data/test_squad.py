@@ -257,3 +257,23 @@ def test_gsm8k_in_parts_that_share_no_question(tmp_path: Path) -> None:
     asked = [{row["question"] for row in part} for part in seen]
     assert not any(a & b for i, a in enumerate(asked) for b in asked[:i])
     assert len({row["id"] for part in seen for row in part}) == 40
+
+
+def test_gsm8k_with_few_calculations(tmp_path: Path) -> None:
+    worked = ["It is 1.", "1+1=<<1+1=2>>2.", "1+1=<<1+1=2>>2, 2+1=<<2+1=3>>3.", "<<1=1>> <<2=2>> <<3=3>>"]
+    rows = [{"question": f"What is {i}?", "answer": f"{text}\n#### {i}"} for i, text in enumerate(worked * 10)]
+    source = tmp_path / "g.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = {}
+    for split in (None, "train", "test"):
+        target = tmp_path / f"{split}.jsonl"
+        write_data("gsm8k", [str(source), str(target)], DataOptions(split=split, calculations=2), Console(True))
+        made = [row for _, row in read_rows(target)]
+        assert {row["solution"].count("<<") for row in made} == {1, 2}
+        sizes[split] = {row["id"] for row in made}
+    assert sizes["train"] | sizes["test"] < sizes[None]
+    assert not sizes["train"] & sizes["test"]
+    with pytest.raises(BadInput, match="--calculations 0: no problem of"):
+        write_data("gsm8k", [str(source), str(tmp_path / "n.jsonl")], DataOptions(calculations=0), Console(True))
+    with pytest.raises(BadInput, match="--calculations goes with gsm8k, not with squad"):
+        write_data("squad", ["a", "b"], DataOptions(calculations=2), Console(True))

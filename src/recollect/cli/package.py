@@ -65,6 +65,9 @@ def data(
     train_categories: Annotated[
         str | None, typer.Option(help="locomo: categories of training questions, such as 1,2,3,4; default: all.")
     ] = None,
+    calculations: Annotated[
+        int | None, typer.Option(help="gsm8k: only problems that are solved with at most so many calculations.")
+    ] = None,
 ) -> None:
     """Write a file of tasks: from a data set in its original form, or made up.
 
@@ -82,7 +85,7 @@ def data(
     from recollect.workflows.data.make_data import DataOptions, write_data
 
     many = documents or [], count, multiple, held_out, seed, closed_book, paragraphs or []
-    numbers = num_train, num_val, num_test, questions, train_categories
+    numbers = num_train, num_val, num_test, questions, train_categories, calculations
     options = DataOptions(*many, split, shares, distractors or [], *numbers)
     made, target = write_data(name, words, options, Console())
     print(f"wrote {made} {'questions' if name == 'locomo' else 'tasks'} to {target}")

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from recollect.data.gsm8k import gsm8k_row
+from recollect.data.gsm8k import calculations, gsm8k_row
 from recollect.data.hotpotqa import hotpotqa_row
 from recollect.data.splits import SHARES, split_of
 from recollect.files.output import refuse_output, writing
@@ -23,11 +23,17 @@ BATCH = 64  # rows of a parquet file that are held at once
 
 
 def convert(
-    name: str, source: str, target: str | Path, split: str | None = None, shares: Sequence[float] = SHARES
+    name: str,
+    source: str,
+    target: str | Path,
+    split: str | None = None,
+    shares: Sequence[float] = SHARES,
+    most: int | None = None,
 ) -> int:
     """Write a data set's tasks to a new file, in the format that its suffix names; returns how many there are.
 
-    With a ``split`` only the tasks of that part; parts share no question.
+    With a ``split`` only the tasks of that part; parts share no question. ``most`` keeps GSM8K's problems with at most
+    so many calculations.
     """
     if name not in DATASETS:
         raise BadInput(f"no data set {name}; known: {', '.join(DATASETS)}")
@@ -43,6 +49,10 @@ def convert(
         rows = [row for row, part in zip(rows, parts, strict=True) if part == split]
         if not rows:
             raise BadInput(f"--split {split}: no question of {source} falls in it; change --shares")
+    if most is not None:
+        rows = [row for row in rows if 1 <= calculations(row["solution"]) <= most]
+        if not rows:
+            raise BadInput(f"--calculations {most}: no problem of {source} has so few")
     write_rows(rows, target)
     return len(rows)
 

@@ -9,6 +9,11 @@ from recollect.runtime.error_text import listed
 from recollect.types import BadInput
 
 
+def calculations(solution: str) -> int:
+    """How many calculations a worked solution has, as GSM8K annotates them."""
+    return solution.count("<<")
+
+
 def gsm8k_row(row: Mapping[str, Any], place: str, index: int) -> dict[str, Any]:
     """question, answer (the number after ####, without commas) and solution."""
     question, worked = row.get("question"), row.get("answer")

@@ -42,6 +42,7 @@ class DataOptions:
     num_test: int | None = None
     questions: int | None = None
     train_categories: str | None = None
+    calculations: int | None = None
 
 
 def write_data(name: str, words: Sequence[str], options: DataOptions, console: Console) -> tuple[int, str]:
@@ -69,7 +70,7 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
     if name == "locomo":
         return write_locomo(source, Path(target), _locomo_options(options), console.say), target
     if name != "haystack":
-        return convert(name, source, target, options.split, _shares(options)), target
+        return convert(name, source, target, options.split, _shares(options), options.calculations), target
     found = read_source(source)
     if options.closed_book:
         known = answered(found.rows, options.closed_book, console)
@@ -83,6 +84,7 @@ def write_data(name: str, words: Sequence[str], options: DataOptions, console: C
 OWN = {  # options of single data sets
     **dict.fromkeys(("paragraphs", "distractors"), ("squad",)),
     **dict.fromkeys(("num_train", "num_val", "num_test", "questions", "train_categories"), ("locomo",)),
+    "calculations": ("gsm8k",),
     "split": ("squad", *DATASETS, "locomo"),
     "shares": ("squad", *DATASETS),
 }
