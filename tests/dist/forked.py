@@ -15,6 +15,7 @@ import pytest
 from recollect.dist import rank_process, ranks
 from recollect.dist.channel import Channel
 from recollect.dist.place import RankPlace
+from recollect.dist.rank_member import LocalProcess, RankMember
 
 CONTEXT = multiprocessing.get_context("fork")
 
@@ -59,6 +60,6 @@ def forking(monkeypatch: pytest.MonkeyPatch, before: Callable[[RankPlace], Any] 
 
         process: Any = Forked(work)
         theirs.close()
-        return ranks.RankProcess(place.rank, process, Channel(mine), said)
+        return RankMember(place, LocalProcess(process, said), Channel(mine))
 
-    monkeypatch.setattr(ranks, "_start", start)
+    monkeypatch.setattr(ranks, "start_here", start)

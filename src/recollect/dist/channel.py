@@ -1,4 +1,4 @@
-"""Messages over a socket between two processes of this machine: their length, then their bytes."""
+"""Messages over a socket between two processes: their length, then their bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from recollect.dist.message_bytes import decode, encode
 
 _LENGTH = struct.Struct("<Q")
 PIECE = 1 << 20  # bytes that are read at a time
+IDLE_S, EVERY_S, TIMES = 10, 5, 4  # a machine that does not answer for IDLE_S + EVERY_S × TIMES seconds is gone
 
 
 class Closed(Exception):
@@ -59,3 +60,15 @@ class Channel:
         except OSError:
             pass
         self.socket.close()
+
+
+def watched(end: socket.socket) -> socket.socket:
+    """A connection to another machine that breaks when that one is switched off, with nobody left to close it."""
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    limits = {"TCP_KEEPIDLE": IDLE_S, "TCP_KEEPINTVL": EVERY_S, "TCP_KEEPCNT": TIMES}
+    limits["TCP_USER_TIMEOUT"] = 1000 * (IDLE_S + EVERY_S * TIMES)  # for what was sent and not received
+    for name, value in limits.items():
+        if hasattr(socket, name):
+            end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return end

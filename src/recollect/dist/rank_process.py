@@ -1,6 +1,7 @@
 """A rank: a process that does its part of every call the driver makes. ``python -m recollect.dist.rank_process FD``.
 
-It listens to the driver on one socket that it was born with. When that closes, however the driver ended, it ends too.
+It listens to the driver on one socket: one that it was born with, or, on another node (``… JOIN ADDRESS:PORT ADDRESS``),
+one that it opens to the driver's door. When that closes, however the driver ended, it ends too.
 Every second it says that it is alive and how many passes it has done, so that the driver can name a rank that is stuck.
 """
 
@@ -14,12 +15,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from recollect.dist.channel import Channel, Closed
+from recollect.dist.joining import forget_token, knock
 from recollect.dist.place import RankPlace
 from recollect.types import BadInput
 
@@ -60,19 +63,20 @@ class DriverLink:
             self.channel.send({"passed": [done, all_of_them]})
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, listens: int = -1) -> None:
     """Join the others, make the worker, and do what the driver asks for until it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's business
     link = DriverLink(Channel(socket.socket(fileno=descriptor)))
     first = link.calls.get()
     link.meeting = "" if "://" in first["place"]["meeting"] else first["place"]["meeting"]
+    place = replace(RankPlace(**first["place"]), listens=listens)
     worker: Any = None
     with _answering(link):
         module, _, name = first["worker"].partition(":")
-        worker = getattr(import_module(module), name)(RankPlace(**first["place"]), first["settings"], link.passed)
+        worker = getattr(import_module(module), name)(place, first["settings"], link.passed)
         link.channel.send({"done": worker.about()})
     while worker is not None:
-        serve(worker, link.channel, link.calls.get(), first["place"]["rank"] == 0)
+        serve(worker, link.channel, link.calls.get(), place.rank == 0)
 
 
 def serve(worker: Any, channel: Channel, asked: dict[str, Any], first: bool) -> None:
@@ -113,5 +117,16 @@ def _reporting(send: Callable[[Any], None]) -> Iterator[None]:
         send({"failed": [type(error).__name__, " ".join(str(error).split())]})
 
 
+def join(door: str, address: str) -> None:
+    """Come to the driver's door, with a socket at which other ranks may meet this one, and do what the driver asks for."""
+    listening = socket.create_server((address, 0), backlog=1024)
+    end = knock(door, os.environ, listening.getsockname()[1])
+    forget_token()
+    main(end.detach(), listening.detach())
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if sys.argv[1] == "JOIN":
+        join(*sys.argv[2:])
+    else:
+        main(int(sys.argv[1]))

@@ -1,28 +1,24 @@
-"""The ranks of this machine, seen from the driver: started, called together, watched, and ended with it."""
+"""The ranks, seen from the driver: started, called together, watched, and ended with it."""
 
 from __future__ import annotations
 
-import os
 import selectors
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from recollect.dist.channel import Channel, Closed
+from recollect.dist.channel import Closed
+from recollect.dist.machine import Machine, NodeLost
 from recollect.dist.place import RankPlace
+from recollect.dist.rank_member import END_S, RankMember, start_here, start_there
 from recollect.types import BadInput
 
 START_S = 900.0  # a large model takes its time to load
-END_S = 5.0
 LOOK_S = 0.5  # between looks at the clock
 SILENT_S = 10.0  # a rank that has not said for so long that it is alive is the one that is stuck
 
@@ -37,58 +33,40 @@ class RankLost(Exception):
         self.memory = memory
 
 
+@dataclass(frozen=True)
+class RankNodes:
+    """Machines for ranks, as many on each, and the address at which those reach this process."""
+
+    machines: Sequence[Machine]
+    here: str
+
+
 class RankFailed(Exception):
     """What a call raised inside the ranks, which are still there."""
 
 
-@dataclass
-class RankProcess:
-    """One rank's process, and what was last heard of it."""
-
-    rank: int
-    process: subprocess.Popen[bytes]
-    channel: Channel
-    said: IO[bytes]  # what it wrote to its standard error
-    heard: float = 0.0
-    passes: int = 0
-
-    @property
-    def name(self) -> str:
-        """How messages call it."""
-        return f"rank {self.rank} (process {self.process.pid})"
-
-    def last_words(self) -> str:
-        """The last line that it wrote."""
-        self.said.seek(0, os.SEEK_END)
-        self.said.seek(max(0, self.said.tell() - 4096))
-        lines = [line.strip() for line in self.said.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][-200:] if lines else ""
-
-    def how_it_ended(self) -> str:
-        """Its exit status in words, and what it said last."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(END_S)
-        code = self.process.returncode
-        how = "its connection is gone" if code is None else f"killed by signal {-code}" if code < 0 else f"exit {code}"
-        return ": ".join(part for part in (how, self.last_words()) if part)
-
-
 class Ranks:
-    """All ranks of one machine. A call goes to every one; the first one's answer is the answer."""
+    """All ranks. A call goes to every one; the first one's answer is the answer."""
 
-    def __init__(self, worker: str, settings: Any, place: RankPlace) -> None:
+    def __init__(self, worker: str, settings: Any, place: RankPlace, nodes: RankNodes | None = None) -> None:
         """``worker`` is the class that does the work in each rank; ``place`` is that of rank 0."""
         self.folder = tempfile.mkdtemp(prefix="recollect-ranks-")
         place = replace(place, meeting=str(Path(self.folder) / "meeting"))
+        each = place.size // (1 if nodes is None else len(nodes.machines))
+        places = [replace(place, rank=rank, local=rank % each) for rank in range(place.size)]
         self.deadline_s = place.deadline_s
-        self.members: list[RankProcess] = []
+        self.members: list[RankMember] = []
         self._end = weakref.finalize(self, end, self.members, self.folder)
         try:
-            for rank in range(place.size):
-                self.members.append(_start(replace(place, rank=rank, local=rank)))
-            for member, rank in zip(self.members, range(place.size), strict=True):
-                here = asdict(replace(place, rank=rank, local=rank))
-                member.channel.send({"worker": worker, "place": here, "settings": settings})
+            if nodes is None:
+                self.members.extend(start_here(place) for place in places)
+            else:
+                self.members.extend(_on(nodes, places))
+            for member in self.members:
+                try:
+                    member.channel.send({"worker": worker, "place": asdict(member.place), "settings": settings})
+                except Closed:
+                    self._lost(member, "starting")
             self.about = self._answer("starting", START_S)
         except BaseException:
             self.close()
@@ -184,9 +162,14 @@ class Ranks:
             _raise(failed)
         raise RankLost(text)
 
-    def _lost(self, member: RankProcess, what: str) -> None:
-        gone = next((m for m in self.members if m.process.poll() is not None), member)
-        text = f"{gone.name} ended in {what} ({gone.how_it_ended()})"
+    def _lost(self, member: RankMember, what: str) -> None:
+        gone, how = member, None
+        until = time.monotonic() + END_S  # a connection may be gone a moment before its process
+        while how is None and time.monotonic() < until:
+            ended = ((m, m.process.ended()) for m in self.members)
+            gone, how = next((found for found in ended if found[1] is not None), (member, None))
+            time.sleep(0.0 if how is not None else LOOK_S / 10)
+        text = f"{gone.name} ended in {what} ({how or 'its connection is gone'})"
         self.close()
         raise RankLost(text)
 
@@ -208,37 +191,19 @@ def _raise(failed: list[tuple[str, Any]]) -> None:
     raise RankFailed(f"{name}: {text}")
 
 
-def _start(place: RankPlace) -> RankProcess:
-    """Start a rank's process, which has a session of its own and hears nothing of the terminal."""
-    mine, theirs = socket.socketpair()
-    said = tempfile.TemporaryFile()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "recollect.dist.rank_process", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-            env=_environment(place),
-        )
-    return RankProcess(place.rank, process, Channel(mine), said)
+def _on(nodes: RankNodes, places: Sequence[RankPlace]) -> Sequence[RankMember]:
+    """Start ranks on nodes; one that cannot start is lost as one that ends."""
+    try:
+        return start_there(places, nodes.machines, nodes.here, START_S)
+    except (OSError, NodeLost) as error:
+        raise RankLost(str(error)) from None
 
 
-def _environment(place: RankPlace) -> dict[str, str]:
-    found = dict(os.environ, OMP_NUM_THREADS=str(place.threads))
-    folder = str(Path(__file__).resolve().parents[2])  # the package, however this process found it
-    paths = [folder, *found.get("PYTHONPATH", "").split(os.pathsep)]
-    return found | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-
-
-def end(members: list[RankProcess], folder: str) -> None:
+def end(members: list[RankMember], folder: str) -> None:
     """Kill the ranks and remove what they met by."""
     for member in members:
         member.channel.close()
         member.process.kill()
     for member in members:
-        with suppress(subprocess.TimeoutExpired):
-            member.process.wait(END_S)
-        member.said.close()
+        member.process.close()
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,15 +10,16 @@ import os
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from recollect.dist.machine import LOOPBACK
 from recollect.types import BadInput
 
 REACH_S = 5.0  # for the head of the cluster to answer
-LOOPBACK = "127.0.0.1"
 HEAD = "the head of a Ray cluster is named by RAY_ADDRESS, or found on this machine after `ray start`"
 
 
@@ -79,7 +80,16 @@ def connect(needed_by: str) -> RayCluster:
     except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
         said = " ".join(str(error).split())[:200]
         raise BadInput(f"{needed_by} needs a Ray cluster, and none can be joined ({said}); {HEAD}") from None
+    _hush()
     return RayCluster(ours=True)
+
+
+def _hush() -> None:
+    """Ray prints pages of its own logs to standard output when a node is lost; the run says that in a line."""
+    with suppress(ImportError):
+        from ray._private import worker
+
+        worker._worker_logs_enabled = False
 
 
 def head_address(environment: Mapping[str, str]) -> str:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.samplers.fleet.inside.server_keeper import members
-from recollect.samplers.fleet.server_process import INSIDE, LocalServer, free_port, last_words
+from recollect.dist.machine import KEEPER, KeptProcess, Launch, free_port, last_words
+from recollect.dist.process_keeper import members
+from recollect.samplers.fleet.server_process import OwnServer
 from tests.waiting import until
 
 SERVER = """
@@ -31,17 +32,20 @@ time.sleep(60)
 OWNER = """
 import sys, time
 from pathlib import Path
-from recollect.samplers.fleet.server_process import LocalServer
-server = LocalServer(lambda port: [sys.executable, "-c", Path(sys.argv[1]).read_text()], {}, Path(sys.argv[2]))
+from recollect.samplers.fleet.server_process import OwnServer
+from recollect.dist.machine import Launch
+code = Path(sys.argv[1]).read_text()
+server = OwnServer(lambda address: Launch((sys.executable, "-c", code), {}), Path(sys.argv[2]))
 server.start()
-print(server.group, server.process.pid, flush=True)
+print(server.group, server.running.about["keeper"], flush=True)
 time.sleep(60)
 """
 linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 
 
-def server(tmp_path: Path, code: str = SERVER) -> LocalServer:
-    return LocalServer(lambda port: [sys.executable, "-c", code], dict(os.environ), tmp_path / "server.log")
+def server(tmp_path: Path, code: str = SERVER) -> OwnServer:
+    launch = Launch((sys.executable, "-c", code), dict(os.environ))
+    return OwnServer(lambda address: launch, tmp_path / "server.log")
 
 
 def shared(log: Path) -> Path:
@@ -128,11 +132,30 @@ def test_the_keeper_needs_nothing_but_python(tmp_path: Path) -> None:
         sys.executable,
         "-I",
         "-S",
-        str(INSIDE / "server_keeper.py"),
+        str(KEEPER),
         str(log),
         sys.executable,
         "-c",
         "print('hello')",
     ]
     done = subprocess.run(keeper, input="", capture_output=True, text=True, timeout=30, check=False)
-    assert json.loads(done.stdout)["group"] > 1
+    first, last = map(json.loads, done.stdout.splitlines())
+    assert first["group"] > 1
+    assert [*last] == ["code"]
+
+
+@linux
+def test_one_that_is_no_child_of_its_owner_ends_with_it_too() -> None:
+    code = "import sys, time; print('here', flush=True); time.sleep(60)"
+    made = KeptProcess(Launch((sys.executable, "-c", code), dict(os.environ)), None, apart=True)
+    parent = Path(f"/proc/{made.about['keeper']}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) != os.getpid()
+    assert until(lambda: made.last_words() == "here")
+    assert made.ended() is None
+    os.killpg(made.group, signal.SIGKILL)
+    assert until(lambda: made.ended() == "here")
+    assert made.code == -signal.SIGKILL
+    made.stop()
+    again = KeptProcess(Launch((sys.executable, "-c", code), dict(os.environ)), None, apart=True)
+    again.stop()
+    assert members(again.group) == []

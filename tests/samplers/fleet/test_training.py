@@ -16,14 +16,14 @@ from safetensors.torch import load_file
 
 from recollect.config.compose import compose
 from recollect.dist.place import RankPlace
+from recollect.dist.process_keeper import members
 from recollect.files.output import Unwritten
 from recollect.policies.endpoint import EndpointGone
 from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
-from recollect.samplers.fleet.inside.server_keeper import members
-from recollect.samplers.fleet.server_process import LocalServer
+from recollect.samplers.fleet.server_process import OwnServer
 from recollect.training.learner.trained_model import TrainedModel
 from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
@@ -146,7 +146,7 @@ def test_servers_of_the_run_are_killed_and_stopped(
 
     def trouble(row: dict[str, Any]) -> None:
         processes = [member.process for member in run.policy.sampler.members.servers]  # type: ignore[attr-defined]
-        seen.extend(p.group for p in processes if isinstance(p, LocalServer))
+        seen.extend(p.group for p in processes if isinstance(p, OwnServer))
         if row["step"] == 1:
             os.killpg(processes[0].group, signal.SIGKILL)
         elif row["step"] == 2:
@@ -208,7 +208,7 @@ def _is_keeper(cmdline: Path, folder: str) -> bool:
         words = cmdline.read_bytes().decode()
     except OSError:
         return False
-    return "server_keeper.py" in words and folder in words
+    return "process_keeper.py" in words and folder in words
 
 
 def _child(status: Path, parent: int) -> bool:

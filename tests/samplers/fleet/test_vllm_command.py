@@ -30,7 +30,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
     place = [f"trainer.default_local_dir={tmp_path}/run", "agent.max_context_length=700", f"{ROLLOUT}.dtype=float32"]
     plan = fleet_plan(compose(None, [*VLLM, *more, *place, f"{ROLLOUT}.prefix_cache_tokens=0"]), "tiny")
     assert (plan.count, plan.window, plan.logprobs) == (2, 700, "processed_logprobs")
-    line = command(plan.servers[0], 4321)
+    line = command(plan.servers[0], "127.0.0.1", 4321)
     pairs = dict(pairwise(line))
     assert line[:3] == ["/opt/vllm/bin/python", "-m", "vllm.entrypoints.openai.api_server"]
     expected = {"--host": "127.0.0.1", "--port": "4321", "--max-num-seqs": "7", "--max-model-len": "700"}
@@ -38,7 +38,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
     assert {"--enforce-eager", "--no-enable-prefix-caching", "--kv-cache-memory-bytes"} <= {*line}
     assert not (tmp_path / "run").exists()
     given = {"PYTHONPATH": "mine", "PYTHONHOME": "mine", "HOME": "/h"}
-    found = environment(plan.servers[0], given)
+    found = environment(plan.servers[0], "127.0.0.1", given)
     assert (found["HOME"], found["VLLM_SERVER_DEV_MODE"], "PYTHONHOME" in found) == ("/h", "1", False)
     assert (Path(found["PYTHONPATH"]) / "recollect_vllm.py").is_file()
     assert found["OMP_NUM_THREADS"] == str(max(1, (os.cpu_count() or 1) // 2))

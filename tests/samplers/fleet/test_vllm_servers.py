@@ -21,6 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from recollect.config.compose import compose
+from recollect.dist.process_keeper import members, shared_memory
 from recollect.files.output import Unwritten
 from recollect.models.load import load_tokenizer
 from recollect.models.tiny import save_tiny
@@ -28,9 +29,8 @@ from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import vllm_client
 from recollect.samplers.fleet.fleet import Fleet
-from recollect.samplers.fleet.inside.server_keeper import members, shared_memory
 from recollect.samplers.fleet.make_fleet import make_fleet
-from recollect.samplers.fleet.server_process import LocalServer
+from recollect.samplers.fleet.server_process import OwnServer
 from recollect.training.learner.ranks.ranks_learner import RanksLearner
 from recollect.training.train_run import TrainRun
 from recollect.types import Completion, Sampling
@@ -174,7 +174,7 @@ def test_servers_and_ranks_that_are_lost_change_no_weight(tmp_path: Path, monkey
 
     def trouble(row: dict[str, Any]) -> None:
         processes = [member.process for member in run.policy.sampler.members.servers]  # type: ignore[attr-defined]
-        groups.extend(p.group for p in processes if isinstance(p, LocalServer))
+        groups.extend(p.group for p in processes if isinstance(p, OwnServer))
         if row["step"] == 1:  # the part that computes; the others are left for the keeper
             os.kill(max(members(processes[0].group)), signal.SIGKILL)
         elif row["step"] == 2:

@@ -23,8 +23,8 @@ from recollect.models.weights_digest import weights_digest
 from recollect.runs.directory import RunDirectory
 from recollect.samplers.fleet.fleet import Fleet, FleetFacts
 from recollect.samplers.fleet.members import FleetLimits, outside, started
-from recollect.samplers.fleet.server_process import LocalServer
-from recollect.samplers.fleet.vllm_command import ServerPlan, command, environment, logprobs_mode, python_of
+from recollect.samplers.fleet.server_process import OwnServer
+from recollect.samplers.fleet.vllm_command import ServerPlan, launch, logprobs_mode, python_of
 from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
 from recollect.types import BadInput, Sampling
 
@@ -142,8 +142,7 @@ def make_fleet(
     rollout, plan = cfg.actor_rollout_ref.rollout, fleet_plan(cfg, path)
     check_vllm(rollout)
     processes = [
-        LocalServer(partial(command, server), environment(server), plan.logs / f"server-{i}.log")
-        for i, server in enumerate(plan.servers)
+        OwnServer(partial(launch, server), plan.logs / f"server-{i}.log") for i, server in enumerate(plan.servers)
     ]
     config, tokenizer = load_config(path), load_tokenizer(path)
     limits = FleetLimits(rollout.server_start_s, rollout.server_timeout_s, rollout.server_wait_s, rollout.max_num_seqs)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.config import Rollout
+from recollect.dist.machine import Launch, free_port
 from recollect.samplers.fleet.server_process import INSIDE
 from recollect.types import Sampling
 
@@ -71,8 +72,14 @@ def python_of(rollout: Rollout) -> str:
     return str(Path(rollout.server_python).expanduser()) if rollout.server_python else sys.executable
 
 
-def command(plan: ServerPlan, port: int) -> list[str]:
-    """The whole command line. The server listens on this machine alone: its routes for training have no key."""
+def launch(plan: ServerPlan, address: str) -> Launch:
+    """What to start where the server will be. It listens there alone: its routes for training have no key."""
+    port = free_port(address)
+    return Launch(tuple(command(plan, address, port)), environment(plan, address), port)
+
+
+def command(plan: ServerPlan, address: str, port: int) -> list[str]:
+    """The whole command line."""
     start = [
         python_of(plan.rollout),
         "-m",
@@ -82,10 +89,10 @@ def command(plan: ServerPlan, port: int) -> list[str]:
         "--load-format",
         "dummy",
     ]
-    return [*start, "--host", "127.0.0.1", "--port", str(port), *server_options(plan)]
+    return [*start, "--host", address, "--port", str(port), *server_options(plan)]
 
 
-def environment(plan: ServerPlan, given: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment(plan: ServerPlan, address: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of this process with what a server needs."""
     found = dict(os.environ if given is None else given)
     own = not plan.rollout.server_python
@@ -95,7 +102,7 @@ def environment(plan: ServerPlan, given: Mapping[str, str] | None = None) -> dic
     found |= {
         "PYTHONPATH": os.pathsep.join(paths),
         "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_HOST_IP": address,
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",  # the model's folder is all it needs

@@ -1,10 +1,13 @@
-"""A program that keeps one server: it starts it in a process group of its own and ends the group with its owner.
+"""A program that keeps another one: it starts it in a process group of its own and ends the group with its owner.
 
-The owner holds the other end of standard input. When that closes, however the owner ended, or when the server ends by
+The owner holds the other end of standard input. When that closes, however the owner ended, or when the program ends by
 itself, every process of the group is ended and the shared memory that they left behind is removed. It uses the standard
-library alone: the server may belong to another Python.
+library alone: the program may belong to another Python. It prints a line of JSON when it has started it, and one with
+its exit status at the end.
 
-    python server_keeper.py LOG COMMAND...
+    python process_keeper.py [--apart] LOG COMMAND...
+
+With --apart it is no child of its owner, for owners whose children are ended with them before they can tidy up.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-KEEPER = "RECOLLECT_KEEPER"  # tells the server's workers who keeps them
+KEEPER = "RECOLLECT_KEEPER"  # tells the program's workers who keeps them
 GRACE_S = 3.0  # between the request to end and the end
 LOOK_S = 0.5
 SHARED = Path("/dev/shm")
@@ -68,16 +71,16 @@ def end(group: int) -> None:
 
 
 def die_with_parent() -> None:
-    """In the server, before it starts: end when the keeper is killed."""
+    """In the program, before it starts: end when the keeper is killed."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keep(log: str, command: list[str]) -> int:
-    """Run a server until it ends or the owner is gone; returns its exit status."""
+    """Run a program until it ends or the owner is gone; returns its exit status."""
     environment = {**os.environ, KEEPER: str(os.getpid())}
     with open(log, "ab") as out:
-        server = subprocess.Popen(
+        kept = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -86,25 +89,32 @@ def keep(log: str, command: list[str]) -> int:
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
-    print(json.dumps({"group": server.pid}), flush=True)
+    print(json.dumps({"group": kept.pid, "keeper": os.getpid()}), flush=True)
     held: set[str] = set()
     try:
-        while server.poll() is None:
-            held |= set(shared_memory(members(server.pid)))
+        while kept.poll() is None:
+            held |= set(shared_memory(members(kept.pid)))
             readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
             if readable and not os.read(sys.stdin.fileno(), 1):
                 break
     finally:
-        held |= set(shared_memory(members(server.pid)))
-        end(server.pid)
+        held |= set(shared_memory(members(kept.pid)))
+        end(kept.pid)
         for name in held:
             with suppress(OSError):
                 (SHARED / name).unlink()
-    return server.wait()
+    with suppress(OSError):  # the owner may be gone
+        print(json.dumps({"code": kept.wait()}), flush=True)
+    return kept.wait()
 
 
 if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    if arguments[0] == "--apart":
+        if os.fork():
+            os._exit(0)
+        arguments = arguments[1:]
     for kind in (signal.SIGINT, signal.SIGHUP):
         signal.signal(kind, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    sys.exit(keep(sys.argv[1], sys.argv[2:]))
+    sys.exit(keep(arguments[0], arguments[1:]))
