@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from recollect.models.attention import register
+from recollect.models.attention import Scoring, register
 from recollect.models.native import blocks
 from recollect.models.native.modules import CompiledNorm, replace_modules
 from recollect.packing import micro_batch as packing
@@ -152,3 +152,33 @@ def test_trying_modules_changes_no_random_numbers(monkeypatch: pytest.MonkeyPatc
     assert any(isinstance(m, CompiledNorm) for m in model.modules())
     assert torch.equal(torch.get_rng_state(), before)
     assert seeded == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**31), piece=st.sampled_from([1, 60, 700]), kept=st.sampled_from([0, 1 << 25]))
+@pytest.mark.parametrize("window", [None, 7])
+def test_attention_in_pieces_is_that_of_whole_segments(window: int | None, seed: int, piece: int, kept: int) -> None:
+    """Pieces of any size, with scores that are kept or computed again, are what torch's own attention computes."""
+    plan, heads = trees(seed).plan, (4, 2, 2)
+    torch.manual_seed(seed)
+    given = [torch.randn(h, plan.total, 32, requires_grad=True) for h in heads]
+    toward = torch.randn(plan.total, 4, 32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "PIECE_SCORES", piece)
+        patch.setattr(blocks, "KEPT_SCORES", kept)
+        out = plan.attend(0, *given, Scoring(0.2, window))
+        found = torch.autograd.grad(out, given, toward)
+        patch.setattr(packing, "able", lambda *_: False)
+        expected = plan.attend(0, *given, Scoring(0.2, window))
+        gradients = torch.autograd.grad(expected, given, toward)
+    torch.testing.assert_close(out, expected, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(found, gradients, atol=5e-5, rtol=1e-4)
+
+
+def test_a_long_segment_comes_in_blocks_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece has more scores than it may, and together they have every query once."""
+    monkeypatch.setattr(blocks, "PIECE_SCORES", 400)
+    segment = blocks.Segments(torch.arange(50)[None], torch.arange(50)[None], torch.zeros(1, dtype=torch.int64))
+    pieces = list(segment.pieces(2))
+    assert all(piece.scores(2) <= 400 for piece in pieces)
+    assert torch.cat([piece.queries[0] for piece in pieces]).tolist() == list(range(50))

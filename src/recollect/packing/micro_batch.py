@@ -102,12 +102,12 @@ class TreePlan:
 
     def _by_segments(self, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         scale, window, softcap = scoring
-        few = [b.queries.numel() * b.keys.shape[1] * q.shape[1] <= FEW_SCORES for b in self.buckets]
-        if all(few) and softcap is None and able(q, q.shape[2]):
+        if softcap is None and able(q, q.shape[2]):
             segments = [Segments(b.queries, b.keys, b.before) for b in self.buckets]
             return segments_attention(q, k, v, segments, scale, window)
         outs = []
-        for bucket, small in zip(self.buckets, few, strict=True):
+        for bucket in self.buckets:
+            small = bucket.queries.numel() * bucket.keys.shape[1] * q.shape[1] <= FEW_SCORES
             parts = [
                 x.index_select(0, index.reshape(-1)).view(*index.shape, x.shape[1], x.shape[2]).transpose(1, 2)
                 for x, index in ((q, bucket.queries), (k, bucket.keys), (v, bucket.keys))

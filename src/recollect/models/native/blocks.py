@@ -7,6 +7,7 @@ can be used; elsewhere callers have the operations of torch.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from recollect.models.native.build import function
 SOURCE = Path(__file__).with_name("blocks.cpp")
 LANES = 16  # sizes must be multiples of this
 WIDEST = 512  # numbers of an attention head, at most
+PIECE_SCORES = 1 << 23  # attention scores that are computed at a time
+KEPT_SCORES = 1 << 25  # of a call, up to which they are kept for the backward pass; more are computed again
 _ARGUMENTS = {
     "norm": "pppiifi",
     "norm_back": "pppppiifi",
@@ -230,6 +233,28 @@ class Segments(NamedTuple):
         """The way back: ``scatter`` writes, ``scatter_add`` adds."""
         _run(name, part, part, index, flat, *index.shape, part.shape[1], part.shape[3])
 
+    def scores(self, heads: int) -> int:
+        """How many attention scores they have."""
+        return self.queries.numel() * self.keys.shape[1] * heads
+
+    def pieces(self, heads: int) -> Iterator[Segments]:
+        """The same segments, as many at a time as have few scores; one that has more alone comes in blocks of queries."""
+        rows = PIECE_SCORES * len(self.before) // max(1, self.scores(heads))
+        for i in range(0, len(self.before), max(1, rows)):
+            some = Segments(*(x[i : i + max(1, rows)] for x in self))
+            yield from (some,) if rows else some._blocks(heads)
+
+    def _blocks(self, heads: int) -> Iterator[Segments]:
+        """One segment in blocks of queries, each with the keys up to its last query."""
+        start, before = int(self.queries[0, 0]), int(self.before[0])
+        count = int((self.queries[0] == start + torch.arange(self.queries.shape[1])).sum())  # without padding
+        step = max(1, PIECE_SCORES // ((before + count) * heads))
+        for i in range(0, count, step):
+            end = min(count, i + step)
+            yield Segments(
+                self.queries[:, i:end].contiguous(), self.keys[:, : before + end].contiguous(), self.before + i
+            )
+
 
 def segments_attention(
     q: Tensor, k: Tensor, v: Tensor, segments: list[Segments], scale: float, window: int | None
@@ -237,38 +262,49 @@ def segments_attention(
     """Attention of flat queries, keys and values [tokens, heads or kv heads, dim], by plain products."""
     kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else v.dtype
     q, k, v = (x.to(kind).contiguous() for x in (q, k, v))
-    return _Attention.apply(q, k, v, segments, scale, window)
+    pieces = [piece for s in segments for piece in s.pieces(q.shape[1])]
+    return _Attention.apply(q, k, v, pieces, scale, window)
 
 
 class _Attention(Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segments], scale: float, window: int | None
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, pieces: list[Segments], scale: float, window: int | None
     ) -> Tensor:
-        out, kept, heads = torch.empty_like(q), [], q.shape[1]
-        for s in segments:
-            part = (s.parted(q, s.queries), s.parted(k, s.keys), s.parted(v, s.keys))
-            query, key, value = (x.view(len(x) * k.shape[1], -1, x.shape[3]) for x in part)
-            weights = query @ key.transpose(1, 2)
-            n, m = s.queries.shape[1], s.keys.shape[1]
-            _run("causal_softmax", q, weights, s.before, len(s.before), heads, n, m, scale, window or 0)
-            s.put("scatter", (weights @ value).view(part[0].shape), s.queries, out)
-            kept += [query, key, value, weights]
-        ctx.save_for_backward(*kept)
-        ctx.segments, ctx.scale, ctx.shapes = segments, scale, (q.shape, k.shape)
+        ctx.pieces, ctx.scale, ctx.window = pieces, scale, window
+        ctx.keeps = sum(piece.scores(q.shape[1]) for piece in pieces) <= KEPT_SCORES
+        out, kept = torch.empty_like(q), []
+        for piece in pieces:
+            parts = _attended(q, k, v, piece, scale, window)
+            shape = len(piece.before), q.shape[1], -1, q.shape[2]
+            piece.put("scatter", (parts[3] @ parts[2]).view(shape), piece.queries, out)
+            if ctx.keeps:
+                kept += parts
+        ctx.save_for_backward(q, k, v, *kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        grad, (flat, flat_kv), kept = grad.contiguous(), ctx.shapes, ctx.saved_tensors
-        to_q, to_k, to_v = grad.new_empty(flat), torch.zeros(flat_kv), torch.zeros(flat_kv)
-        for i, s in enumerate(ctx.segments):
-            query, key, value, weights = kept[4 * i : 4 * i + 4]
+        grad, (q, k, v, *kept) = grad.contiguous(), ctx.saved_tensors
+        to_q, to_k, to_v = torch.empty_like(q), torch.zeros(k.shape), torch.zeros(k.shape)
+        for i, s in enumerate(ctx.pieces):
+            found = kept[4 * i : 4 * i + 4] if ctx.keeps else _attended(q, k, v, s, ctx.scale, ctx.window)
+            query, key, value, weights = found
             part = s.parted(grad, s.queries).view(query.shape)
             scores = part @ value.transpose(1, 2)
             _run("softmax_back", grad, weights, scores, scores.shape[0] * scores.shape[1], scores.shape[2], ctx.scale)
             by_head = lambda x, heads, n=len(s.before): x.view(n, heads, -1, x.shape[2])
-            s.put("scatter", by_head(scores @ key, flat[1]), s.queries, to_q)
-            s.put("scatter_add", by_head(scores.transpose(1, 2) @ query, flat_kv[1]), s.keys, to_k)
-            s.put("scatter_add", by_head(weights.transpose(1, 2) @ part, flat_kv[1]), s.keys, to_v)
+            s.put("scatter", by_head(scores @ key, q.shape[1]), s.queries, to_q)
+            s.put("scatter_add", by_head(scores.transpose(1, 2) @ query, k.shape[1]), s.keys, to_k)
+            s.put("scatter_add", by_head(weights.transpose(1, 2) @ part, k.shape[1]), s.keys, to_v)
         return to_q, to_k.to(grad.dtype), to_v.to(grad.dtype), None, None, None
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, s: Segments, scale: float, window: int | None) -> list[Tensor]:
+    """Queries, keys, values and attention weights of segments, with the queries of one key head side by side."""
+    parts = s.parted(q, s.queries), s.parted(k, s.keys), s.parted(v, s.keys)
+    query, key, value = (x.view(len(x) * k.shape[1], -1, x.shape[3]) for x in parts)
+    weights = query @ key.transpose(1, 2)
+    n, m = s.queries.shape[1], s.keys.shape[1]
+    _run("causal_softmax", q, weights, s.before, len(s.before), q.shape[1], n, m, scale, window or 0)
+    return [query, key, value, weights]
