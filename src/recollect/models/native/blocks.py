@@ -238,7 +238,7 @@ class Segments(NamedTuple):
         return self.queries.numel() * self.keys.shape[1] * heads
 
     def pieces(self, heads: int) -> Iterator[Segments]:
-        """The same segments, as many at a time as have few scores; one that has more alone comes in blocks of queries."""
+        """The same segments, as many at a time as have few scores; a long one comes in blocks of queries."""
         rows = PIECE_SCORES * len(self.before) // max(1, self.scores(heads))
         for i in range(0, len(self.before), max(1, rows)):
             some = Segments(*(x[i : i + max(1, rows)] for x in self))
