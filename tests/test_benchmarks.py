@@ -45,6 +45,27 @@ def test_decoding_is_measured_without_a_gpu() -> None:
     assert all(float(ratio) > 0 for ratio in ratios)
 
 
+def test_what_attempts_share_of_screenshots_is_computed_once() -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks/screenshots.py"),
+        "--cells",
+        "4",
+        "--repeats",
+        "1",
+        "--threads",
+        "1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    ratios = re.findall(r"tokens ([\d.]+)×", done.stdout)
+    assert len(ratios) == 2, done.stdout
+    assert all(float(ratio) > 7 for ratio in ratios)
+    assert "tower frozen" in done.stdout
+    assert "agree" in done.stdout
+    assert " 8 images computed" in done.stdout
+
+
 @pytest.mark.slow
 def test_memory_is_measured_without_a_gpu() -> None:
     done = bench("memory", "--device", "cpu", "--steps", "5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,14 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.domains.families import expert_policy, made_up
+from recollect.gui.screen import Screen
+from recollect.images.image_files import pixels
 from recollect.images.image_ids import spans
 from recollect.models.load import load_renderer
 from recollect.packing.samples import trajectory_samples
 from recollect.policies.scripted import Expert
+from recollect.tasks.screens import imitated_task, labels, read_aloud
+from recollect.training.sft.expert import ExpertBatches
 from recollect.types import BadInput, Completion, Message, Sampling, Task, Trajectory
 
 BASE = ["agent.agent_type=gui", "data.made_up=screen", "agent.max_turns=4", "agent.reward_name=gui_goal"]
@@ -53,6 +58,34 @@ def test_the_clicker_succeeds_in_every_syntax_and_scale(syntax: str, coordinates
         (sample,) = trajectory_samples(t, 0, 0, supervised=True)  # the conversation only grows
         assert len(list(spans(sample.ids))) == len(t.turns)
         assert len(sample.images) == len(t.turns)
+
+
+def test_the_clicker_reads_screens_aloud_at_first(renderer: Renderer) -> None:
+    cfg = config("data.screen.drill=2", "data.screen.goals=[press,pick]", "data.screen.scale=2", "sft.batch_size=8")
+    batches = ExpertBatches(cfg, renderer)
+    for sample in batches[1]:
+        said = renderer.decode(sample.ids[sample.mask].tolist())
+        lines = re.findall(r"([A-Z]{2}) (\d+),(\d+)(?= |\n)", said)
+        assert said.split("<|im_end|>")[0].endswith("Action: finished()")
+        (image,) = sample.images
+        for label, x, y in lines:
+            assert label in labels("train")
+            assert pixels(image).getpixel((int(x), int(y))) is not None
+        assert len(lines) == len(set(lines)) > 0
+    assert all("Action: finished" not in renderer.decode(s.ids[s.mask].tolist()) for s in batches[2])
+
+
+def test_what_is_read_aloud_is_where_it_says(renderer: Renderer) -> None:
+    task = imitated_task(config("data.screen.drill=1", "data.screen.goals=[press,tick,fill,pick]"), 0, 5)
+    screen = Screen.of(task.fields["screen"])
+    assert (task.question, screen.is_reached) == ("Read", True)
+    words = read_aloud(screen, lambda point: (int(point[0]), int(point[1])), "s").split(" ")
+    for label, place in zip(words[::2], words[1::2], strict=True):
+        x, y = map(int, place.split(","))
+        widget, line = screen.at((x, y))
+        assert widget is not None
+        assert widget.written[line] == label
+    assert len(words) == 2 * sum(len(w.written) for w in screen.widgets)
 
 
 def says(renderer: Renderer, *texts: str) -> Expert:

@@ -52,6 +52,14 @@ def test_labels_and_colours_never_meet() -> None:
         assert {w.colour for w in screen.widgets} <= set(colours("held_out"))
 
 
+def test_widgets_that_are_alike() -> None:
+    cfg = compose(None, ["agent.agent_type=gui", "data.screen.alike=1.0", "data.screen.widgets=6"])
+    for i in range(20):
+        screen = make_screen(random.Random(f"{i}"), "train", cfg)
+        assert {w.kind for w in screen.widgets} == {screen.goal.kind}
+        assert len(screen.widgets) > 1
+
+
 def desk() -> Screen:
     grey = (200, 200, 200)
     widgets = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recollect.images import content
 from recollect.images.content import shared_out, without_images
 from recollect.images.image_files import to_url
 from recollect.types import IMAGE_MARK, BadInput
@@ -57,9 +58,9 @@ def test_the_column_of_verl(place: str) -> None:
 
 
 def test_parts_without_an_image_take_those_of_the_column(place: str) -> None:
-    content = [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
+    parts = [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
     row, images = without_images(
-        {"messages": [{"role": "user", "content": content}], "images": [A.data, B.data]}, ["messages"], place
+        {"messages": [{"role": "user", "content": parts}], "images": [A.data, B.data]}, ["messages"], place
     )
     assert row["messages"][0]["content"] == f"{MARK}and{MARK}"
     assert images == (A, B)
@@ -88,12 +89,19 @@ def test_a_row_without_images_is_as_it_was() -> None:
         ({"question": [{"role": "user", "content": [{"type": "image", "image": 7}]}]}, "and not '7'"),
         ({"answer": "a", "images": [A.data]}, "no words of the user"),
         ({"question": "?", "images": [A.data] * 70}, "more than 64 images"),
+        ({"question": [{"role": "assistant", "content": [{"type": "image", "image": A.data}]}]}, "a reply holds an"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(row: dict[str, Any], why: str, place: str) -> None:
     with pytest.raises(BadInput, match=why) as caught:
         without_images(row, ("question",), place)
     assert str(caught.value).startswith(place)
+
+
+def test_all_images_of_a_row_have_a_bound_together(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setattr(content, "MOST_IN_ALL", A.width * A.height + 1)
+    with pytest.raises(BadInput, match=r"more than .* pixels together"):
+        without_images({"question": "?", "images": [A.data, B.data]}, ("question",), place)
 
 
 def test_images_are_shared_out_by_marks() -> None:

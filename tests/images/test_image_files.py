@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import io
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_a_broken_file(data: bytes) -> None:
 def test_a_bomb(size: tuple[int, int]) -> None:
     with pytest.raises(BadInput, match=r"f: .*pixels|f: not an image"):
         read_image(claims(*size), "f")
+
+
+@pytest.mark.parametrize("size", [(1, 1000), (1000, 1), (9000, 5000)])
+def test_a_picture_of_a_size_that_no_model_takes(size: tuple[int, int]) -> None:
+    with pytest.raises(BadInput, match=r"f: .*(too narrow|are allowed)"):
+        read_image(png(*size, "1"), "f")
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path, tmp_path / "pipe.png", Path("/dev/zero")):
+        with pytest.raises(BadInput, match=r"^rows: .* is no file$"):
+            from_file(path, "rows")
 
 
 def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

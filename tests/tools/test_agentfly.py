@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 from recollect.images.image_files import pixels, to_url
@@ -113,6 +114,8 @@ def returning(value: Any) -> Any:
         {"observation": "a page", "image": "data:image/png;base64,xx"},
         [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}],
         [{"type": "text", "text": "a"}, {"type": "video_url", "video_url": {"url": "x"}}],
+        PIL.Image.new("RGB", (0, 20)),
+        PIL.Image.new("1", (9000, 9000)),
     ],
 )
 def test_what_is_no_image_is_not_dropped(value: Any) -> None:

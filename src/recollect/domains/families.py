@@ -35,6 +35,7 @@ class Family:
     player: Callable[[Task, Trajectory], str] | None = None  # the same from the task and what was done so far
     sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
     sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
+    imitated: Callable[[Config, int, int], Task] | None = None  # (configuration, update, index): if not as in training
 
 
 def _domain(name: str, make: Make) -> Family:
@@ -56,7 +57,7 @@ _FAMILIES = {
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
     "shapes": Family(shapes.train_task, shapes.held_out_task, player=shapes.counter),
-    "screen": Family(screens.train_task, screens.held_out_task, player=screens.clicker),
+    "screen": Family(screens.train_task, screens.held_out_task, player=screens.clicker, imitated=screens.imitated_task),
     **{domain.name: _domain(domain.name, domain.tasks) for domain in DOMAINS.values() if domain.tasks},
 }
 

@@ -5,7 +5,7 @@ Every widget is one cell, and a list one cell for each line that it shows. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -38,6 +38,11 @@ class Widget:
         return column == self.column and self.row <= row < self.row + self.shown
 
     @property
+    def written(self) -> list[str]:
+        """What can be read on it now, cell by cell."""
+        return self.lines[self.first : self.first + self.shown] if self.kind == "list" else [self.label]
+
+    @property
     def state(self) -> tuple[str, bool]:
         """What actions change of it."""
         return self.text, self.on
@@ -47,7 +52,7 @@ class Widget:
 class Goal:
     """What has to be so: of the widgets, this one has changed in this way and no other has."""
 
-    kind: WidgetKind
+    kind: WidgetKind | None  # None: nothing is to change
     label: str
     text: str = ""  # of a field or a list
 
@@ -189,8 +194,3 @@ def next_action(screen: Screen) -> GuiAction:
     if goal.kind == "field" and screen.focus is not None and screen.widgets[screen.focus] is widget:
         return GuiAction("type", text=goal.text)
     return GuiAction("click", screen.centre(widget))
-
-
-def labels_of(widgets: Sequence[Widget]) -> list[str]:
-    """What is written on a screen."""
-    return [w.label for w in widgets]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.images.image_files import MOST_IMAGES, from_file, from_url, read_image
+from recollect.images.image_files import MOST_IMAGES, MOST_IN_ALL, from_file, from_url, read_image
 from recollect.types import IMAGE_MARK, BadInput, Image
 
 PART_TYPES = ("image", "image_url", "input_image")
@@ -42,6 +42,8 @@ class ImageColumn:
         if len(self.taken) == MOST_IMAGES:
             raise BadInput(f"{self.place}: more than {MOST_IMAGES} images")
         self.taken.append(image_from(value, self.place, self.folder))
+        if sum(image.width * image.height for image in self.taken) > MOST_IN_ALL:
+            raise BadInput(f"{self.place}: the images have more than {MOST_IN_ALL:,} pixels together")
         return self.taken[-1]
 
 
@@ -166,7 +168,12 @@ def _all_marked(value: Any, column: ImageColumn) -> Any:
 
 def _message(item: Any, column: ImageColumn) -> Any:
     key = next((k for k in ("content", "value") if isinstance(item, Mapping) and k in item), None)
-    return item if key is None else {**item, key: marked(item[key], column)}
+    if key is None:
+        return item
+    before, content = len(column.taken), marked(item[key], column)
+    if len(column.taken) > before and (item.get("role") or item.get("from")) in ("assistant", "gpt"):
+        raise BadInput(f"{column.place}: a reply holds an image, and models here say text alone")
+    return {**item, key: content}
 
 
 def _before_last(value: Any, marks: str, place: str) -> Any:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import io
+import stat
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from recollect.types import BadInput, Image
 
 MOST_BYTES = 20_000_000  # of an image's file
 MOST_PIXELS = 40_000_000
+MOST_RATIO = 200  # of an image's sides; the processors of models that see take no more
 MOST_IMAGES = 64  # in one conversation of a data row or a request
+MOST_IN_ALL = 200_000_000  # pixels of all of them
+NARROWEST = f"{MOST_RATIO} : 1 is allowed"
 KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 _DATA = "data:image/"
 
@@ -47,8 +51,7 @@ def read_image(data: bytes, place: str) -> Image:
             warnings.simplefilter("ignore", library.DecompressionBombWarning)  # we have a bound of our own
             with library.open(io.BytesIO(data), formats=KINDS) as found:
                 width, height = found.size
-                if width * height > MOST_PIXELS:
-                    raise BadInput(f"{place}: the image has {width} × {height} pixels; {MOST_PIXELS:,} are allowed")
+                check_size(width, height, place)
                 found.load()
                 kind = str(found.format).lower()
     except BadInput:
@@ -60,6 +63,14 @@ def read_image(data: bytes, place: str) -> Image:
         known_kinds = ", ".join(KINDS)
         raise BadInput(f"{place}: not an image that can be read ({why or f'known are {known_kinds}'})") from None
     return _kept(Image(data, digest, width, height, kind))
+
+
+def check_size(width: int, height: int, place: str) -> None:
+    """Refuse a picture that is too large, or too narrow, or that has no pixels."""
+    if width * height > MOST_PIXELS:
+        raise BadInput(f"{place}: the image has {width} × {height} pixels; {MOST_PIXELS:,} are allowed")
+    if max(width, height) > MOST_RATIO * min(width, height):
+        raise BadInput(f"{place}: an image of {width} × {height} pixels is too narrow; {NARROWEST}")
 
 
 def _kept(image: Image) -> Image:
@@ -83,8 +94,11 @@ def pixels(image: Image) -> Any:
 def from_file(path: Path, place: str) -> Image:
     """The image in a file."""
     try:
-        if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
-            raise BadInput(f"{place}: {path.name} has {size:,} bytes; an image may have {MOST_BYTES:,}")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a device or a pipe may have no end
+            raise BadInput(f"{place}: {path} is no file")
+        if found.st_size > MOST_BYTES:
+            raise BadInput(f"{place}: {path.name} has {found.st_size:,} bytes; an image may have {MOST_BYTES:,}")
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{place}: the image {path} cannot be read: {error.strerror or error}") from None

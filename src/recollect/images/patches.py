@@ -14,12 +14,12 @@ from typing import Any
 
 from recollect.files.output import write_atomic
 from recollect.files.reading import read_json
+from recollect.images.image_files import MOST_RATIO, NARROWEST
 from recollect.images.image_ids import Grid
 from recollect.types import BadInput, Image
 
 FILE = "preprocessor_config.json"
 WHOLE = "processor_config.json"  # newer folders keep it in here
-MOST_RATIO = 200  # of an image's sides
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Patches:
     def scaled(self, width: int, height: int) -> tuple[int, int]:
         """Width and height in pixels as the model sees a picture."""
         if max(width, height) > MOST_RATIO * min(width, height):
-            raise BadInput(f"an image of {width} × {height} pixels is too narrow; {MOST_RATIO} : 1 is allowed")
+            raise BadInput(f"an image of {width} × {height} pixels is too narrow; {NARROWEST}")
         side, (least, most) = self.side, self.area
         high, wide = round(height / side) * side, round(width / side) * side
         if high * wide > most:

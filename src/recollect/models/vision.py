@@ -9,6 +9,7 @@ rotary embedding are the library's.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from types import MethodType
 from typing import Any, NamedTuple
@@ -17,13 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.images.image_files import pixels
-from recollect.images.image_ids import COLUMN, FIRST, ROW, Span, image_of, spans
+from recollect.images.image_files import MOST_PIXELS, pixels
+from recollect.images.image_ids import COLUMN, FIRST, ROW, Span, grid_of, image_of, spans
 from recollect.images.patches import Patches, read_patches
 from recollect.models.states import States
+from recollect.models.tower import speed_up
 from recollect.types import BadInput
 
 KEPT = 1 << 16  # tokens of images that are remembered while a tower does not change
+TOGETHER = 1 << 14  # tokens of images that go through a tower at a time, where one alone has no more
 ROWS = (1 << (COLUMN - ROW)) - 1
 START = (1 << ROW) - 1
 
@@ -57,13 +60,13 @@ class Sight:
         """What the tower makes of some images, each of them once."""
         known = {base: self._kept[base] for base in bases if base in self._kept}
         fresh = [base for base in dict.fromkeys(bases) if base not in known]
-        if fresh:
+        for some in _in_groups(fresh):
             if self.frozen:
                 with torch.inference_mode(False), torch.no_grad():
-                    made = self._through(body, fresh)
+                    made = self._through(body, some)
             else:
-                made = self._through(body, fresh)
-            known |= dict(zip(fresh, made, strict=True))
+                made = self._through(body, some)
+            known |= dict(zip(some, made, strict=True))
         if self.frozen:
             self._keep({base: known[base] for base in dict.fromkeys(bases)})
         return [known[base] for base in bases]
@@ -85,10 +88,26 @@ class Sight:
             total -= len(self._kept.popitem(last=False)[1].embeds)
 
 
+def _in_groups(bases: list[int]) -> Iterator[list[int]]:
+    """Images that go through a tower together: so few that their pixels and tokens fit the memory."""
+    group: list[int] = []
+    tokens = area = 0
+    for base in bases:
+        image, size = image_of(base), grid_of(base).size
+        tokens, area = tokens + size, area + image.width * image.height
+        if group and (tokens > TOGETHER or area > MOST_PIXELS):
+            yield group
+            group, tokens, area = [], size, image.width * image.height
+        group.append(base)
+    if group:
+        yield group
+
+
 def give_sight(model: Any, processor: Any) -> Any:
     """Let a model of the library take ids of images."""
     body = model.base_model
     body.recollect_sight = Sight(processor)
+    speed_up(body.visual)
     body.forward = MethodType(_forward, body)
     return model
 

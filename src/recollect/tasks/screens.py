@@ -7,11 +7,14 @@ is drawn anew for every task.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from recollect.config import Config
 from recollect.gui.action_syntax import SYNTAXES
+from recollect.gui.environment import Point
 from recollect.gui.on_screen import OnScreen
 from recollect.gui.screen import Goal, Screen, Widget, WidgetKind, next_action
 from recollect.tasks.family import HELD_OUT_SEED
@@ -44,7 +47,8 @@ def make_screen(rng: random.Random, split: Split, cfg: Config) -> Screen:
     """A screen with a goal."""
     shape = cfg.data.screen
     wanted = GOALS[rng.choice(shape.goals)]
-    kinds = [wanted, *(GOALS[rng.choice(shape.goals)] for _ in range(rng.randint(1, shape.widgets - 1)))]
+    others = (wanted if rng.random() < shape.alike else GOALS[rng.choice(shape.goals)] for _ in range(shape.widgets))
+    kinds = [wanted, *islice(others, rng.randint(1, shape.widgets - 1))]
     names = rng.sample(labels(split), len(kinds) + LINES + 1)
     widgets: list[Widget] = []
     free = {(r, c) for r in range(shape.rows) for c in range(shape.columns)}
@@ -69,6 +73,8 @@ def make_screen(rng: random.Random, split: Split, cfg: Config) -> Screen:
 
 def instruction(goal: Goal) -> str:
     """What the agent is asked."""
+    if goal.kind is None:
+        return "Read"
     if goal.kind == "field":
         return f"Write {goal.text} into {goal.label}"
     if goal.kind == "list":
@@ -93,9 +99,29 @@ def held_out_task(cfg: Config, multiple: int, index: int) -> Task:
     return make_task(cfg, HELD_OUT_SEED, index, "held_out")
 
 
+def imitated_task(cfg: Config, update: int, index: int) -> Task:
+    """A task that the clicker shows in an update of imitation: to read the screen aloud at first, then any."""
+    if update >= cfg.data.screen.drill:
+        return train_task(cfg, update, index)
+    screen = make_screen(random.Random(f"read:{cfg.trainer.seed}:{index}"), "train", cfg)
+    screen.goal = Goal(None, "")
+    fields: dict[str, Any] = {"screen": screen.row()}
+    return Task(f"read-{cfg.trainer.seed}-{index}", instruction(screen.goal), source="screen", fields=fields)
+
+
+def read_aloud(screen: Screen, said: Callable[[Point], tuple[int, int]], seed: str) -> str:
+    """What is written on a screen and where, in any order."""
+    lines = [(text, screen.centre(w, i)) for w in screen.widgets for i, text in enumerate(w.written)]
+    random.Random(seed).shuffle(lines)
+    return " ".join(f"{text} {x},{y}" for text, (x, y) in ((text, said(point)) for text, point in lines))
+
+
 def clicker(task: Task, trajectory: Trajectory) -> str:
     """What a perfect agent says next: the right action, in the syntax that is asked for."""
     world = trajectory.world
     assert isinstance(world, OnScreen), "the agent gui shows its screen to whoever plays it"
     assert isinstance(world.environment, Screen), "the clicker plays made-up screens alone"
-    return SYNTAXES[world.syntax].write(next_action(world.environment), world.frame)
+    action = SYNTAXES[world.syntax].write(next_action(world.environment), world.frame)
+    if world.environment.goal.kind is not None:
+        return action
+    return f"{read_aloud(world.environment, world.frame.said, task.id)}\n{action}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from recollect.chat.media import WHY, media_in
 from recollect.images.content import ImageColumn, image_from, marked
-from recollect.images.image_files import drawn
+from recollect.images.image_files import check_size, drawn
 from recollect.types import IMAGE_MARK, Image, ToolResult
 
 
@@ -74,7 +74,10 @@ def as_image(value: Any) -> Image:
     """The image that a tool returned: one of ours, Pillow's, bytes, a data URL, or an object with one."""
     if isinstance(value, Image):
         return value
-    return drawn(value.convert("RGB")) if is_picture(value) else image_from(value, "the tool's image", None)
+    if not is_picture(value):
+        return image_from(value, "the tool's image", None)
+    check_size(value.width, value.height, "the tool's image")
+    return drawn(value.convert("RGB"))
 
 
 def as_result(value: Any, most: int) -> ToolResult:

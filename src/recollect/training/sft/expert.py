@@ -25,9 +25,10 @@ class ExpertBatches:
         self.tasks = max(1, cfg.sft.batch_size // (family.sections(cfg, 1) + 1))
 
     def __getitem__(self, index: int) -> list[Sample]:
-        cfg = self.cfg
+        cfg, family = self.cfg, made_up(self.cfg)
         first = 10**9 + index * self.tasks  # far from the tasks that RL takes
-        tasks = [made_up(cfg).train(cfg, 10**9, first + i) for i in range(self.tasks)]
+        step, make = (10**9, family.train) if family.imitated is None else (index, family.imitated)
+        tasks = [make(cfg, step, first + i) for i in range(self.tasks)]
         groups = asyncio.run(self.collector.collect(tasks, 1, Sampling(max_tokens=512), "expert"))
         rows = [t for g in groups for t in g.trajectories]
         return [s for i, t in enumerate(rows) for s in trajectory_samples(t, i, i, supervised=True)]
