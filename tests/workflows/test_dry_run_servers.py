@@ -33,7 +33,13 @@ def test_the_layout_is_printed_and_nothing_started(
     assert found["servers"]["weights"] == found["servers"]["sync"] > 0
     assert found["seconds"] is None
     said = capsys.readouterr()
-    for words in ("vLLM servers", "server 1", "sampled by vLLM servers", "at each step, through"):
+    for words in (
+        "vLLM servers",
+        "server 1",
+        "sampled by vLLM servers",
+        "at each step, through",
+        "no sleep mode on a CPU",
+    ):
         assert words in said.out + said.err
     both = dry_run(compose(None, [*settings(small_model, tmp_path, *own), "trainer.n_gpus_per_node=2"]), Console())
     assert (both["ranks"]["count"], len(both["servers"]["where"])) == (2, 2)

@@ -69,7 +69,9 @@ class StandIn:
         self.label, self.paused, self.updating = "none", False, False
         self.answered = 0  # completions
         self.calls: list[str] = []
-        self.hangs = self.keeps_cache = self.blind = self.corrupt = False
+        self.hangs = self.keeps_cache = self.blind = self.corrupt = self.sleepless = self.drowsy = False
+        self.asleep: set[str] = set()  # what has no memory
+        self.backup: dict[str, torch.Tensor] = {}
         self.label_said: str | None = None  # instead of the real one
         self.fails_after: int | None = None  # completions, after which it answers 500
         self.url = ""
@@ -77,7 +79,7 @@ class StandIn:
     def app(self) -> Starlette:
         post = [
             *("collective_rpc", "pause", "start_weight_update", "update_weights", "finish_weight_update"),
-            *("reset_prefix_cache", "resume"),
+            *("reset_prefix_cache", "resume", "sleep", "wake_up"),
         ]
         routes = [Route(f"/{name}", self._control, methods=["POST"]) for name in post]
         routes += [Route("/health", lambda r: Response("")), Route("/weight_info", self._weights)]
@@ -119,6 +121,7 @@ class StandIn:
 
     def _start_weight_update(self, body: dict[str, Any], query: Any) -> None:
         assert self.paused
+        assert "weights" not in self.asleep
         self.updating = True
 
     def _update_weights(self, body: dict[str, Any], query: Any) -> None:
@@ -137,6 +140,26 @@ class StandIn:
 
     def _resume(self, body: dict[str, Any], query: Any) -> None:
         self.paused = False
+
+    def _sleep(self, body: dict[str, Any], query: Any) -> None:
+        """Level 1: weights wait elsewhere, and what was cached is lost."""
+        assert dict(query) == {"level": "1", "mode": "abort"}
+        assert not self.sleepless
+        self.backup = {name: weight.clone() for name, weight in self.model.state_dict().items()}
+        with torch.no_grad():
+            for weight in self.model.parameters():
+                weight.zero_()
+        self.engine.new_weights(0)
+        self.asleep, self.paused = {"weights", "kv_cache"}, True
+
+    def _wake_up(self, body: dict[str, Any], query: Any) -> dict[str, str]:
+        self.calls[-1] += f" {query['tags']}"
+        if query["tags"] == "weights":
+            self.model.load_state_dict(self.backup)
+        if not self.drowsy:
+            self.asleep.discard(query["tags"])
+        self.paused = bool(self.asleep)
+        return {"status": "sleeping" if self.asleep else "awake"}
 
     async def _generate(self, request: Request) -> JSONResponse:
         body = await request.json()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -249,6 +250,130 @@ def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module)
     fleet.take_weights(1, plain_weights(model))
     assert fleet.statistics().decoding == 0
     assert {c.version for c in ask(fleet, *KEYS)} == {1}
+
+
+WAKING = ["wake_up weights", "wake_up kv_cache", "reset_prefix_cache"]
+
+
+def sleeping(fleet: Fleet) -> None:
+    """Have the servers sleep, as those that share the learner's GPUs do."""
+    for member in fleet.members.servers:
+        member.sleeps = True
+
+
+def test_servers_that_share_the_learners_gpus_sleep_in_updates(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (shared, apart) = fleets()
+    fleet.members.servers[0].sleeps = True
+    fleet.take_weights(0, plain_weights(model))
+    right = [c.ids for c in ask(fleet, *KEYS)]
+    del shared.calls[:], apart.calls[:]
+    fleet.free()
+    assert (shared.asleep, apart.asleep, fleet.members.ready()) == (
+        {"weights", "kv_cache"},
+        set(),
+        fleet.members.servers[1:],
+    )
+    fleet.restore()
+    assert (shared.calls, apart.calls) == (["sleep", *WAKING], [])
+    assert [c.ids for c in ask(fleet, *KEYS)] == right  # with the weights from before
+    fleet.free()
+    fleet.restore()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.05)
+    fleet.take_weights(1, plain_weights(model))
+    assert shared.label == apart.label
+    fresh, _ = fleets()
+    fresh.take_weights(1, plain_weights(model))
+    assert [c.ids for c in ask(fleet, *KEYS)] == [c.ids for c in ask(fresh, *KEYS)]
+    assert fleet.statistics().taken_out == 0
+
+
+def test_nothing_sleeps_while_a_request_is_under_way(fleets: Fleets, model: torch.nn.Module) -> None:
+    fleet, (server,) = fleets(1)
+    sleeping(fleet)
+    fleet.take_weights(0, plain_weights(model))
+    server.hangs = True
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, fleet, "a/b/0/0")
+        _until(lambda: fleet.statistics().decoding == 1)
+        with pytest.raises(AssertionError, match="nothing is being generated"):
+            fleet.free()
+        server.hangs = False
+        assert asked.result()
+    assert "sleep" not in server.calls
+
+
+@pytest.mark.parametrize("fault", ["sleepless", "drowsy"])
+def test_a_server_that_does_not_sleep_or_wake_is_replaced(
+    fault: str, fleets: Fleets, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, (bad, good) = fleets()
+    sleeping(fleet)
+    said: list[str] = []
+    fleet.members.warn = said.append
+    member, process = fleet.members.servers[0], FakeProcess(bad)
+    member.process = process
+    fleet.take_weights(0, plain_weights(model))
+    right = [c.ids for c in ask(fleet, *KEYS)]
+    setattr(bad, fault, True)
+    del process.log[:]
+    fleet.free()
+    time.sleep(0.2)
+    assert process.log == (["kill", "kill"] if fault == "sleepless" else [])  # its memory is free, and stays so
+    assert good.asleep
+    fleet.restore()
+    assert any(line.startswith("server 0 at http") and "was taken out" in line for line in said)
+    _until(lambda: member.ready)
+    assert process.log[-1] == "start"
+    assert [c.ids for c in ask(fleet, *KEYS)] == right
+    fleet.take_weights(1, plain_weights(model))
+    assert bad.label == good.label
+
+
+def test_a_server_that_is_being_started_is_waited_for_and_then_sleeps(fleets: Fleets, model: torch.nn.Module) -> None:
+    """What has begun to take memory is not left to go on while the learner needs it."""
+    fleet, (late, _) = fleets()
+    sleeping(fleet)
+    member, process = fleet.members.servers[0], FakeProcess(late)
+    member.process = process
+    fleet.take_weights(0, plain_weights(model))
+    process.opened = threading.Event()
+    late.fails_after = 0
+    ask(fleet, *KEYS)
+    _until(lambda: process.log[-1] == "start")
+    threading.Timer(0.5, process.opened.set).start()
+    late.fails_after = None
+    fleet.free()
+    assert process.opened.is_set()
+    assert (member.asleep, late.asleep) == (True, {"weights", "kv_cache"})
+    fleet.restore()
+    assert len(fleet.members.ready()) == 2
+
+
+class FakeProcess:
+    """The process of a server that a test has started already."""
+
+    def __init__(self, server: StandIn) -> None:
+        self.server, self.url, self.log = server, server.url, list[str]()
+        self.opened: threading.Event | None = None
+
+    def start(self) -> None:
+        self.log.append("start")
+        if self.opened is not None:
+            self.opened.wait(30)
+        self.server.sleepless = self.server.drowsy = self.server.paused = False
+        self.server.asleep = set()
+        self.server.label = "none"
+
+    def ended(self) -> str | None:
+        return None
+
+    def kill(self) -> None:
+        self.log.append("kill")
+
+    def close(self) -> None:
+        pass
 
 
 def _until(true: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,62 @@ def test_full_storage_stops_the_run_with_one_line(
             work(tmp_path / "run", small_model, *given, on_step=fill).fit()
         monkeypatch.undo()
         work(tmp_path / "run", small_model, *given).fit()
+    assert weights(tmp_path / "run") == whole[0]
+
+
+def in_each_update(run: TrainRun, monkeypatch: pytest.MonkeyPatch, do: Callable[[int], None]) -> None:
+    """Call ``do`` with the number of each update that begins."""
+    plain, number = run.policy.learner.update, itertools.count(1)
+
+    def update(*given: Any, **named: Any) -> Any:
+        do(next(number))
+        return plain(*given, **named)
+
+    monkeypatch.setattr(run.policy.learner, "update", update)
+
+
+def test_servers_that_sleep_in_updates_change_no_weight(
+    whole: Whole, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = StandIn(small_model), StandIn(small_model)
+    seen: list[tuple[bool, bool]] = []
+    with serving(first, second) as urls:
+        run = work(tmp_path / "run", small_model, *served(urls))
+        run.policy.sampler.members.servers[0].sleeps = True  # type: ignore[attr-defined]
+        in_each_update(run, monkeypatch, lambda number: seen.append((bool(first.asleep), bool(second.asleep))))
+        assert run.fit()["fidelity"] == 1.0
+    assert seen == [(True, False)] * 3
+    assert not first.asleep
+    assert weights(tmp_path / "run") == whole[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_servers_that_are_killed_and_stopped_asleep_are_replaced(
+    whole: Whole, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.samplers.fleet.vllm_client.CONTROL_S", 5.0)
+    given = [f"{ROLLOUT}.name=vllm", f"{ROLLOUT}.num_servers=2", f"{ROLLOUT}.server_wait_s=120"]
+    run = work(tmp_path / "run", small_model, *given, f"{ROLLOUT}.server_python={python_with_vllm(tmp_path)}")
+    fleet = run.policy.sampler
+    assert isinstance(fleet, Fleet)
+    for member in fleet.members.servers:
+        member.sleeps = True
+    groups: list[int] = []
+
+    def trouble(number: int) -> None:
+        assert not fleet.members.ready()
+        processes = [member.process for member in fleet.members.servers]
+        groups.extend(p.group for p in processes if isinstance(p, OwnServer))
+        if number < 3:
+            os.killpg(groups[-2], signal.SIGKILL if number == 1 else signal.SIGSTOP)
+
+    in_each_update(run, monkeypatch, trouble)
+    try:
+        assert run.fit()["fidelity"] == 1.0
+    finally:
+        assert [members(group) for group in dict.fromkeys(groups)] == [[] for _ in dict.fromkeys(groups)]
+    assert fleet.statistics().taken_out == 2
     assert weights(tmp_path / "run") == whole[0]
 
 

@@ -77,6 +77,23 @@ def test_servers_take_the_gpus_that_the_learner_leaves_free(
         devices(cfg, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("visible", "learner", "asked", "sleep"),
+    [("0", 1, True, [True]), ("0", 1, False, [False]), ("4,5", 1, True, [False]), ("0,1,2", 2, True, [True, True])],
+)
+def test_servers_on_the_learners_gpus_sleep(
+    visible: str, learner: int, asked: bool, sleep: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(fleet_making, "pick_device", lambda name: "cuda")
+    more = [f"{ROLLOUT}.free_cache_engine={asked}", f"{ROLLOUT}.num_servers={len(sleep)}"]
+    cfg = compose(None, [*VLLM, *more, f"{ROLLOUT}.dtype=float32", f"trainer.default_local_dir={tmp_path}"])
+    cfg.trainer.n_gpus_per_node = learner
+    plan = fleet_plan(cfg, "tiny")
+    assert [server.sleeps for server in plan.servers] == sleep
+    assert ["--enable-sleep-mode" in command(server, "127.0.0.1", 1) for server in plan.servers] == sleep
+
+
 def test_how_to_sample_in_vllms_words() -> None:
     asked = Sampling(0.7, 1.0, -1, 9, ("end",), (1, 2), seed=4, key="a/b/0/0")
     found = parameters(asked)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -122,6 +123,32 @@ def test_servers_and_learner_agree_after_each_sync(tied: bool, tmp_path: Path, m
             assert distance(model, ask(fleet)) > 1e-3  # old prefixes under a new version: what the reset is for
         fleet.take_weights(4, moved(model, 4).named_parameters())
         assert distance(model, ask(fleet)) < 1e-4
+        fleet.members.servers[0].sleeps = True  # on a CPU vLLM keeps the memory, but the engine sleeps and wakes
+        fleet.free()
+        assert asleep(fleet)
+        fleet.restore()
+        assert not asleep(fleet)
+        assert distance(model, ask(fleet)) < 1e-4
+        fleet.free()
+        fleet.restore()
+        fleet.take_weights(5, moved(model, 5).named_parameters())
+        assert distance(model, ask(fleet)) < 1e-4
+        assert fleet.statistics().taken_out == 0
+
+
+def asleep(fleet: Fleet) -> bool:
+    return bool(httpx.get(f"{fleet.members.servers[0].url}/is_sleeping").json()["is_sleeping"])
+
+
+def test_vllm_on_a_cpu_has_no_sleep_mode(tmp_path: Path) -> None:
+    """Why servers on a CPU are never asked to sleep."""
+    save_tiny(tmp_path / "model")
+    command = [os.environ["RECOLLECT_VLLM_PYTHON"], "-m", "vllm.entrypoints.openai.api_server", "--enable-sleep-mode"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    model = ["--model", str(tmp_path / "model"), "--host", "127.0.0.1"]
+    done = subprocess.run([*command, *model], capture_output=True, text=True, timeout=300, check=False, env=env)
+    assert done.returncode
+    assert "Sleep mode is not supported on current platform" in done.stderr
 
 
 SHORT = [

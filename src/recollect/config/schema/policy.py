@@ -149,7 +149,8 @@ class Rollout:
     # the numbers of the GPUs that sample in a training; none: the first that trains; servers take others
     gpus: list[int] = each_number()
     enforce_eager: bool = False  # True: never capture CUDA graphs; a CPU has none
-    free_cache_engine: bool = True  # give the cache's memory back during updates (a GPU's once it is half full)
+    # give the cache's memory back during updates (a GPU's once it is half full); servers on the learner's GPUs sleep
+    free_cache_engine: bool = True
     # most sequences per micro-batch of old log-probabilities
     log_prob_micro_batch_size_per_gpu: int | None = positive(None)
     log_prob_max_token_len_per_gpu: int = positive(32768)  # tokens per micro-batch of old log-probabilities

@@ -19,6 +19,7 @@ from recollect.runtime.threads import LoopThread
 from recollect.samplers.fleet.balance import Balance
 from recollect.samplers.fleet.fleet_statistics import FleetStatistics
 from recollect.samplers.fleet.members import FleetLimits, FleetServer, Members
+from recollect.samplers.fleet.sleeping import put_to_sleep, wake
 from recollect.samplers.fleet.vllm_client import RequestRefused, ServedTokens, ServerFailed, VllmClient
 from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
 from recollect.samplers.sampler import NamedWeights
@@ -120,10 +121,15 @@ class Fleet:
         self._wait(self.members.look())
 
     def free(self) -> None:
-        """Servers keep their memory: it is theirs by `gpu_memory_utilization`."""
+        """Servers that share the learner's GPUs sleep; others keep their memory."""
+        if self._thread is not None:
+            self._settle()
+            self._wait(put_to_sleep(self.members))
 
     def restore(self) -> None:
-        """Nothing to take back."""
+        """Wake those that sleep. One that does not wake is replaced."""
+        if self._thread is not None:
+            self._wait(wake(self.members))
 
     def statistics(self) -> FleetStatistics:
         """What was done so far, and what is under way."""

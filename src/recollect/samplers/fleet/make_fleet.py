@@ -69,6 +69,7 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
         return FleetPlan((), tuple(rollout.server_addresses), storage, run / SERVERS, dtype, window, reported)
     count = server_count(cfg)
     cache = None if device == "cuda" else _cache_bytes(config, dtype, window, rollout.max_num_seqs, count)
+    places = [devices(cfg, number, count) if device == "cuda" else () for number in range(count)]
     plans = [
         ServerPlan(
             folder=str(run / SERVERS / "model"),
@@ -76,11 +77,12 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
             dtype=str(dtype).removeprefix("torch."),
             window=window,
             cache_bytes=cache,
-            devices=devices(cfg, number, count) if device == "cuda" else (),
+            devices=place,
             threads=0 if device == "cuda" else max(1, (os.cpu_count() or 1) // count),
             seed=cfg.trainer.seed,
+            sleeps=rollout.free_cache_engine and shares_gpus(cfg, place),
         )
-        for number in range(count)
+        for place in places
     ]
     return FleetPlan(tuple(plans), (), storage, run / SERVERS, dtype, window, reported)
 
@@ -103,17 +105,32 @@ def devices(cfg: Config, number: int, count: int) -> tuple[str, ...]:
     all from the first.
     """
     each = cfg.actor_rollout_ref.rollout.tensor_model_parallel_size
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    all_of_them = named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
-    plan = planned(cfg, len(all_of_them))
-    free = [name for i, name in enumerate(all_of_them) if i not in plan.train]
-    given = [all_of_them[i] for i in plan.sample]
+    all_of_them, learner = visible_devices(), learner_devices(cfg)
+    free = [name for name in all_of_them if name not in learner]
+    given = [all_of_them[i] for i in planned(cfg, len(all_of_them)).sample]
     chosen = given or (free if len(free) >= each * count else all_of_them)
     if len(chosen) < each:
         where = f"{SAMPLE} names {len(given)}" if given else f"there are {len(all_of_them)} GPUs here"
         raise BadInput(f"actor_rollout_ref.rollout.tensor_model_parallel_size={each}: {where}")
     first = (number * each) % (len(chosen) - len(chosen) % each)
     return tuple(chosen[first : first + each])
+
+
+def visible_devices() -> list[str]:
+    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def learner_devices(cfg: Config) -> list[str]:
+    """Those on which the learner computes."""
+    found = visible_devices()
+    return [found[i] for i in planned(cfg, len(found)).train if i < len(found)]
+
+
+def shares_gpus(cfg: Config, place: Sequence[str]) -> bool:
+    """Whether the learner computes on GPUs of a server."""
+    return bool(place) and not set(place).isdisjoint(learner_devices(cfg))
 
 
 def check_vllm(rollout: Rollout) -> None:
@@ -162,7 +179,9 @@ def make_fleet(
         config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    members = started(processes) if plan.servers else outside(plan.addresses)
+    members = (
+        started(processes, [server.sleeps for server in plan.servers]) if plan.servers else outside(plan.addresses)
+    )
     return Fleet(members, store, facts, decode, limits, say, warn, prepare if plan.servers else None)
 
 

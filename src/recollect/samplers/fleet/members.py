@@ -54,7 +54,10 @@ class FleetServer:
     url: str
     process: ServerProcess | None = None  # None: somebody else's, which is waited for and not started
     client: VllmClient | None = None
+    sleeps: bool = False  # it has GPUs of the learner's, and gives their memory back during updates
     ready: bool = False  # it has the current weights and is asked
+    asleep: bool = False
+    held: bool = False  # it has no process, and gets none while the others sleep
     busy: int = 0
     restarts: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)  # set when it is taken out
@@ -79,6 +82,8 @@ class Members:
         self.stats, self.say, self.warn = stats, say, warn
         self.current: StoredWeights | None = None
         self.slots = asyncio.Semaphore(1)  # one for each connection
+        self.awake = asyncio.Event()  # not set: servers that sleep must have no memory of a GPU
+        self.awake.set()
         self._http: Any = None
 
     def ready(self) -> list[FleetServer]:
@@ -156,9 +161,9 @@ class Members:
 
     def take_out(self, member: FleetServer, problem: str) -> None:
         """Ask a server no more until it is there again with the current weights."""
-        if not member.ready:
+        if not (member.ready or member.asleep):
             return
-        member.ready = False
+        member.ready = member.asleep = False
         member.lost.set()
         self.stats.taken_out += 1
         left = len(self.ready())
@@ -219,11 +224,12 @@ class Members:
         while True:
             try:
                 if member.process is not None:
+                    await in_thread(member.process.kill, {})
                     if member.restarts >= RESTARTS:
                         self.warn(f"{member.name} was started {RESTARTS} times in vain and is left out")
                         return
+                    await self._room(member)
                     member.restarts += 1
-                    await in_thread(member.process.kill, {})
                     await self._begin(member)
                 await self._up(member)
                 await self._check(member)
@@ -233,6 +239,13 @@ class Members:
                 if member.process is not None:
                     self.warn(f"{member.name} is not back: {error}")
                 await asyncio.sleep(PAUSE_S)
+
+    async def _room(self, member: FleetServer) -> None:
+        """Wait while the learner has the memory that a server needs."""
+        if member.sleeps:
+            member.held = True
+            await self.awake.wait()
+            member.held = False
 
     async def _catch_up(self, member: FleetServer) -> None:
         """Load the current weights, which may be others when that is done."""
@@ -252,9 +265,10 @@ def outside(urls: Sequence[str]) -> list[FleetServer]:
     return [FleetServer(f"server {i}", url.rstrip("/")) for i, url in enumerate(urls)]
 
 
-def started(processes: Sequence[ServerProcess]) -> list[FleetServer]:
-    """Members that this run starts."""
-    return [FleetServer(f"server {i}", "", process) for i, process in enumerate(processes)]
+def started(processes: Sequence[ServerProcess], sleeps: Sequence[bool]) -> list[FleetServer]:
+    """Members that this run starts, and which of them share the learner's GPUs."""
+    both = zip(processes, sleeps, strict=True)
+    return [FleetServer(f"server {i}", "", process, sleeps=shares) for i, (process, shares) in enumerate(both)]
 
 
 def connections(wanted: int) -> int:

@@ -23,6 +23,7 @@ LOOK_S = 10.0  # deadline of a look at a server
 CONTROL_S = 60.0  # deadline of a call that moves no weights
 BYTES_PER_S = 50e6  # slower storage than this is taken for a server that hangs
 PAUSE = "/pause?mode=abort"  # nobody waits for what may still be under way
+SLEEP = "/sleep?level=1&mode=abort"  # level 2 drops the weights, and some models come back wrong from it
 PROTOCOL = 1  # of inside/recollect_vllm.py
 START_HINT = "start it as docs/cluster.md says"
 
@@ -62,25 +63,46 @@ class VllmClient:
 
     async def take(self, stored: StoredWeights) -> None:
         """Verify the files where the server is, load them, and forget what was computed with others."""
-        moving = CONTROL_S + stored.size / BYTES_PER_S
-        for found in await self.ask_workers("recollect_verify", {"manifest": stored.manifest()}, moving):
+        seconds = moving(stored)
+        for found in await self.ask_workers("recollect_verify", {"manifest": stored.manifest()}, seconds):
             if problem := found.get("problem", "it did not verify the weights"):
                 raise ServerFailed(f"the weights of version {stored.version} are not whole there: {problem}")
         await self._control(PAUSE)
         await self._control("/start_weight_update")
         about = {"folder": str(stored.folder), "files": list(stored.files)}
-        await self._control("/update_weights", {"update_info": about}, moving)
-        await self._control("/finish_weight_update", {"weight_version": stored.label}, moving)
+        await self._control("/update_weights", {"update_info": about}, seconds)
+        await self._control("/finish_weight_update", {"weight_version": stored.label}, seconds)
+        await self._forget()
+        await self._control("/resume")
+        await self._has(stored)
+
+    async def _forget(self) -> None:
         cleared = await self._control("/reset_prefix_cache?reset_running_requests=true")
         if cleared.get("success") is not True:
             raise ServerFailed("it kept prefixes that were computed with old weights")
-        await self._control("/resume")
+
+    async def _has(self, stored: StoredWeights) -> None:
         if (there := await self.weights()) != stored.label:
             raise ServerFailed(f"its weights are {there}, not {stored.label}")
 
     async def weights(self) -> str:
         """The label of the weights that it samples with."""
         return str((await self._call("GET", "/weight_info", None, LOOK_S)).get("weight_version"))
+
+    # ---- its memory ----
+
+    async def sleep(self, stored: StoredWeights) -> None:
+        """Move the weights to host memory and drop keys and values, so that the GPUs' memory is free."""
+        await self._control(SLEEP, seconds=moving(stored))
+
+    async def wake(self, stored: StoredWeights) -> None:
+        """Take the memory back, with the weights that it had before."""
+        for tag in ("weights", "kv_cache"):
+            said = await self._control(f"/wake_up?tags={tag}", seconds=moving(stored))
+        if said.get("status") != "awake":
+            raise ServerFailed(f"it is {said.get('status')}, not awake")
+        await self._forget()
+        await self._has(stored)
 
     # ---- what it is ----
 
@@ -136,6 +158,11 @@ class VllmClient:
             raise ServerFailed(f"no answer to {path.partition('?')[0]} within {seconds:g} s") from None
         except (httpx.TransportError, httpx.DecodingError, TooLarge) as error:
             raise ServerFailed(f"{type(error).__name__} {error_text(error)}".strip()) from None
+
+
+def moving(stored: StoredWeights) -> float:
+    """The deadline of a call that moves the weights."""
+    return CONTROL_S + stored.size / BYTES_PER_S
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class ServerPlan:
     cache_bytes: int | None  # for keys and values on a CPU; None: gpu_memory_utilization says
     devices: tuple[str, ...] = ()  # GPUs that it sees; none: a CPU
     threads: int = 0  # CPU threads, where it has no GPU
+    sleeps: bool = False  # during updates, because the learner has GPUs of its devices; never on a CPU
     seed: int = 0
 
 
@@ -63,6 +64,7 @@ def server_options(plan: ServerPlan) -> list[str]:
     else:
         options += ["--kv-cache-memory-bytes", str(plan.cache_bytes)]
     options += ["--enforce-eager"] if rollout.enforce_eager else []
+    options += ["--enable-sleep-mode"] if plan.sleeps else []
     options += ["--no-enable-prefix-caching"] if rollout.prefix_cache_tokens == 0 else []
     return options
 

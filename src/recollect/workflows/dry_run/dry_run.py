@@ -234,6 +234,10 @@ def _show(
         listed = [(f"server {i}", at, *each) for i, at in enumerate(servers["where"])]
         console.table("vLLM servers", ("", "at", "program", "weights", "cache"), listed)
         console.say(f"weights: {size(servers['sync'])} at each step, through {servers['storage']}")
+        if servers["asleep"]:
+            console.say(f"weights of servers that sleep: {size(servers['asleep'])} of host memory")
+        if servers["note"]:
+            console.say(servers["note"])
     if ranks is not None:
         console.table("Who trains", ("who", "where", "holds", "memory"), ranks.rows(size))
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note

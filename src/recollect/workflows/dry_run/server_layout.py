@@ -26,6 +26,8 @@ class ServerNeeds:
     cache: int  # of one server; 0: the rest of its share of a GPU
     sync: int  # written at each step
     storage: str
+    asleep: int  # of host memory, where weights wait while servers sleep
+    note: str  # why none sleeps although it is asked for; empty: nothing to say
 
     @property
     def each(self) -> int:
@@ -44,7 +46,9 @@ def server_needs(cfg: Config) -> ServerNeeds:
     size = shape(path).parameters * plan.dtype.itemsize
     cache = next((server.cache_bytes for server in plan.servers), None) or 0
     program = PROGRAM if cache else 0
-    needs = ServerNeeds(_places(plan), program, size, cache, size, str(plan.storage))
+    asleep = size * sum(server.sleeps for server in plan.servers)
+    note = _why_awake(cfg, plan)
+    needs = ServerNeeds(_places(plan), program, size, cache, size, str(plan.storage), asleep, note)
     _refuse_too_large(cfg, plan, needs)
     return needs
 
@@ -61,8 +65,23 @@ def _ask(cfg: Config, path: str) -> None:
 def _places(plan: FleetPlan) -> tuple[str, ...]:
     if plan.addresses:
         return plan.addresses
-    gpus = [f"GPU {', '.join(server.devices)}" for server in plan.servers if server.devices]
+    gpus = [
+        f"GPU {', '.join(server.devices)}" + (", asleep during updates" if server.sleeps else "")
+        for server in plan.servers
+        if server.devices
+    ]
     return tuple(gpus or [f"CPU, {server.threads} threads" for server in plan.servers])
+
+
+def _why_awake(cfg: Config, plan: FleetPlan) -> str:
+    """Why servers keep their memory during updates although free_cache_engine asks for it."""
+    if not cfg.actor_rollout_ref.rollout.free_cache_engine or any(server.sleeps for server in plan.servers):
+        return ""
+    if plan.addresses:
+        return "servers keep their memory during updates: those that run already do not sleep"
+    if not plan.servers[0].devices:
+        return "servers keep their memory during updates: vLLM has no sleep mode on a CPU"
+    return "servers keep their memory during updates: it is on other GPUs than the learner's"
 
 
 def _refuse_too_large(cfg: Config, plan: FleetPlan, needs: ServerNeeds) -> None:
@@ -79,10 +98,19 @@ def _refuse_too_large(cfg: Config, plan: FleetPlan, needs: ServerNeeds) -> None:
                 f"a vLLM server has {each / 2**30:.1f} GiB of weights on each GPU, and {key}.gpu_memory_utilization="
                 f"{rollout.gpu_memory_utilization} gives it {have / 2**30:.1f}: raise it or tensor_model_parallel_size"
             )
+        if needs.asleep > (host := _host_bytes()):
+            raise BadInput(
+                f"weights of servers that sleep take {needs.asleep / 2**30:.1f} GiB of host memory, and this machine "
+                f"has {host / 2**30:.1f}: set {key}.free_cache_engine=False"
+            )
         return
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    have = _host_bytes()
     if (whole := needs.each * plan.count) > have:
         raise BadInput(
             f"{plan.count} vLLM servers need {whole / 2**30:.1f} GiB, and this machine has {have / 2**30:.1f}: "
             f"lower {key}.num_servers, {key}.max_num_seqs or agent.max_context_length"
         )
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
