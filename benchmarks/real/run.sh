@@ -8,13 +8,20 @@
 # OUT    where everything goes; what is there already is not made again
 # LIMIT  seconds that one command may take (default 600)
 # SKIP   phases that are left out, such as "base concat rag"
+# ITEMS  test items of each evaluation (default all; 200 with size=cpu)
 # EMBEDDING  of squad_search: a sentence-transformers folder, for dense search beside BM25
 set -euo pipefail
 recipe=${1:?name a recipe: squad_memory, gsm8k_tools, squad_search or squad_stages}
 shift
 : "${DATA:?}" "${MODEL:?}" "${OUT:?}"
 python=${PYTHON:-python3}
-sizes=${SIZES:-4 16 64} # paragraphs of test documents
+short=()
+if [[ " $* " == *" size=cpu "* ]]; then # short documents and problems, few test items
+  SIZES=${SIZES:-2} TRAIN_SIZES=${TRAIN_SIZES:-2} ITEMS=${ITEMS:-200} short=(--calculations 2)
+fi
+sizes=${SIZES:-4 16 64}              # paragraphs of test documents
+train_sizes=${TRAIN_SIZES:-4 8}      # of training documents
+items=data.val_max_samples=${ITEMS:--1}
 shares=75,5,20
 mkdir -p "$OUT"
 
@@ -41,23 +48,23 @@ compare() { recollect compare "$@" | tee -a "$OUT/$recipe.txt"; }
 
 squad_memory() {
   # shellcheck disable=SC2086
-  squad squad_train train 4 8
-  squad squad_tune tune 4
+  squad squad_train train $train_sizes
+  squad squad_tune tune "${train_sizes%% *}"
   # shellcheck disable=SC2086
   squad squad_test test $sizes
-  local run=$OUT/squad_memory test=data.val_files=$OUT/squad_test.jsonl
+  local run=$OUT/squad_memory test=(data.val_files="$OUT/squad_test.jsonl" "$items")
   say train
   recollect train squad_memory actor_rollout_ref.model.path="$MODEL" data.train_files="$OUT/squad_train.jsonl" \
     data.val_files="$OUT/squad_tune.jsonl" trainer.default_local_dir="$run" "$@"
-  measure memory_rl "$run" "$test"
-  measure memory_sft "$run/checkpoints/step-0" "$test"
-  if wanted base; then measure memory_base "$MODEL" squad_memory "$test" "$@" --baseline concat --baseline rag; fi
+  measure memory_rl "$run" "${test[@]}"
+  measure memory_sft "$run/checkpoints/step-0" "${test[@]}"
+  if wanted base; then measure memory_base "$MODEL" squad_memory "$@" "${test[@]}" --baseline concat --baseline rag; fi
   for agent in concat rag; do
     wanted $agent || continue
     say "SFT of $agent"
     recollect sft squad_memory actor_rollout_ref.model.path="$MODEL" data.train_files="$OUT/squad_train.jsonl" \
       agent.agent_type=$agent trainer.default_local_dir="$OUT/$agent" "$@"
-    measure "${agent}_sft" "$OUT/$agent" "$test"
+    measure "${agent}_sft" "$OUT/$agent" "${test[@]}"
     compare "$OUT/${agent}_sft" "$OUT/memory_rl" --metric f1
   done
   compare "$OUT/memory_rl" --metric f1
@@ -67,26 +74,29 @@ squad_memory() {
 
 gsm8k() { # gsm8k SPLIT: a file of problems
   [[ -e $OUT/gsm8k_$1.jsonl ]] || recollect data gsm8k "$DATA/gsm8k_train.jsonl" "$OUT/gsm8k_$1.jsonl" --split "$1" \
-    --shares 80,6,14
+    --shares 80,6,14 "${short[@]}"
 }
 
 gsm8k_tools() {
   gsm8k train
   gsm8k tune
   gsm8k test
-  local run=$OUT/gsm8k_tools all=data.val_max_samples=-1 test=data.val_files=$OUT/gsm8k_test.jsonl
+  local run=$OUT/gsm8k_tools all=$items test=data.val_files=$OUT/gsm8k_test.jsonl
   local files=(data.train_files="$OUT/gsm8k_train.jsonl" data.val_files="$OUT/gsm8k_tune.jsonl")
   say train
   recollect train gsm8k_tools actor_rollout_ref.model.path="$MODEL" "${files[@]}" trainer.default_local_dir="$run" "$@"
-  measure gsm8k_rl "$run" "$test" $all
-  measure gsm8k_sft "$run/checkpoints/step-0" "$test" $all
+  measure gsm8k_rl "$run" "$test" "$all"
+  measure gsm8k_sft "$run/checkpoints/step-0" "$test" "$all"
   compare "$OUT/gsm8k_sft" "$OUT/gsm8k_rl"
-  if wanted base; then measure gsm8k_base "$MODEL" gsm8k_tools "$test" "$@" $all; fi
+  if wanted base; then
+    measure gsm8k_base "$MODEL" gsm8k_tools "$@" "$test" "$all"
+    compare "$OUT/gsm8k_base" "$OUT/gsm8k_rl"
+  fi
   if wanted none; then
     say "the same without tools"
     recollect train gsm8k_tools tools=none actor_rollout_ref.model.path="$MODEL" "${files[@]}" \
       trainer.default_local_dir="$OUT/gsm8k_none" "$@"
-    measure gsm8k_none "$OUT/gsm8k_none" "$test" $all
+    measure gsm8k_none "$OUT/gsm8k_none" "$test" "$all"
     compare "$OUT/gsm8k_none" "$OUT/gsm8k_rl"
   fi
 }
@@ -96,7 +106,7 @@ squad_search() {
   squad search_tune tune
   squad search_test test
   [[ -e $OUT/corpus.jsonl ]] || recollect data passages "$DATA/xquad_en_train.json" "$DATA/nq_qed.json" "$OUT/corpus.jsonl"
-  local all=data.val_max_samples=-1 test=data.val_files=$OUT/search_test.jsonl methods=(bm25)
+  local all=$items test=data.val_files=$OUT/search_test.jsonl methods=(bm25)
   local base=(actor_rollout_ref.model.path="$MODEL" search.corpus="$OUT/corpus.jsonl" search.cache_dir="$OUT/cache")
   base+=(data.train_files="$OUT/search_train.jsonl" data.val_files="$OUT/search_tune.jsonl")
   if [[ -n ${EMBEDDING:-} ]]; then methods+=(dense); fi
@@ -107,38 +117,43 @@ squad_search() {
       | tee -a "$OUT/$recipe.txt"
     say "train, $method"
     recollect train squad_search "${base[@]}" "${how[@]}" trainer.default_local_dir="$run" "$@"
-    measure "search_rl_$method" "$run" "$test" $all
-    measure "search_sft_$method" "$run/checkpoints/step-0" "$test" $all
+    measure "search_rl_$method" "$run" "$test" "$all"
+    measure "search_sft_$method" "$run/checkpoints/step-0" "$test" "$all"
     compare "$OUT/search_sft_$method" "$OUT/search_rl_$method" --metric f1
     if wanted once; then
       say "one fixed search, $method"
       recollect sft squad_search "${base[@]}" "${how[@]}" agent.agent_type=search_once \
         trainer.default_local_dir="$OUT/once_$method" "$@"
-      measure "once_$method" "$OUT/once_$method" "$test" $all
+      measure "once_$method" "$OUT/once_$method" "$test" "$all"
       compare "$OUT/once_$method" "$OUT/search_rl_$method" --metric f1
     fi
   done
+  if wanted base; then
+    measure search_base "$MODEL" squad_search "${base[@]}" "$@" "$test" "$all"
+    compare "$OUT/search_base" "$OUT/search_rl_bm25" --metric f1
+  fi
   if wanted closed; then
     say "closed book"
     recollect sft squad_search "${base[@]}" agent.agent_type=chat agent.tools=[] agent.system_prompt="Answer the question." \
       trainer.default_local_dir="$OUT/closed" "$@"
-    measure closed "$OUT/closed" "$test" $all
+    measure closed "$OUT/closed" "$test" "$all"
     compare "$OUT/closed" "$OUT/search_rl_bm25" --metric f1
   fi
 }
 
 squad_stages() {
-  squad stages_train train 4
-  squad stages_tune tune 4
-  squad stages_test test 4
-  local root=$OUT/squad_stages test=data.val_files=$OUT/stages_test.jsonl
+  local size=${train_sizes%% *}
+  squad stages_train train "$size"
+  squad stages_tune tune "$size"
+  squad stages_test test "$size"
+  local root=$OUT/squad_stages test=(data.val_files="$OUT/stages_test.jsonl" "$items")
   say stages
   recollect stages squad_stages actor_rollout_ref.model.path="$MODEL" data.train_files="$OUT/stages_train.jsonl" \
     data.val_files="$OUT/stages_tune.jsonl" trainer.default_local_dir="$root" "$@"
-  measure stages_start "$root/base" "$test"
-  measure stages_1 "$test" --role memory="$root/1-memory" --role qa="$root/base"
-  measure stages_2 "$test" --role memory="$root/1-memory" --role qa="$root/2-qa"
-  measure stages_end_to_end "$root/end_to_end" "$test"
+  measure stages_start "$root/base" "${test[@]}"
+  measure stages_1 "${test[@]}" --role memory="$root/1-memory" --role qa="$root/base"
+  measure stages_2 "${test[@]}" --role memory="$root/1-memory" --role qa="$root/2-qa"
+  measure stages_end_to_end "$root/end_to_end" "${test[@]}"
   compare "$OUT/stages_start" "$OUT/stages_1" --metric f1
   compare "$OUT/stages_1" "$OUT/stages_2" --metric f1
   compare "$OUT/stages_start" "$OUT/stages_end_to_end" --metric f1
