@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ import torch
 
 from recollect.engine import Engine
 from recollect.engine.cpu.cpu_backend import CpuBackend
-from recollect.types import Completion, Sampling
+from recollect.models.load import load_model, load_renderer
+from recollect.models.native.modules import replace_modules
+from recollect.models.scratch_models import SCRATCH
+from recollect.types import IMAGE_MARK, Completion, Message, Sampling
 from tests.models.test_native import CONFIGS, make_model
 from tests.models.test_native import pytestmark as compiled
+from tests.seeing import pictures
 
 pytestmark = compiled
 PROMPTS = [list(range(5, 60))] * 5 + [list(range(9, 30))] * 2 + [[7], [3, 50, 4]]
@@ -114,3 +119,17 @@ def test_a_model_of_another_form_is_left_to_the_library() -> None:
 
     model.model.layers[1].mlp.register_forward_hook(doubled)
     assert decoder_of(Engine(model, decode=str)) is None
+
+
+def test_a_model_that_sees_decodes_after_images(tmp_path: Path) -> None:
+    SCRATCH["scratch_vision"].save(tmp_path, 0)
+    model, renderer = load_model(str(tmp_path), torch.float32), load_renderer(str(tmp_path))
+    replace_modules(model)
+    ours = Engine(model, decode=str)
+    assert decoder_of(ours) is not None
+    plain = Engine(copy.deepcopy(ours.model), decode=str)
+    assert isinstance(plain.backend, CpuBackend)
+    plain.backend.decoder = None
+    images = pictures()
+    prompts = [renderer.prompt([Message("user", f"{IMAGE_MARK}How many?" * n, images[:n])]) for n in (1, 2, 3, 1)]
+    assert_same(run(ours, prompts), run(plain, prompts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -88,8 +89,10 @@ def test_what_actions_do() -> None:
     for amount, first in ((5, 1), (5, 2), (5, 2), (-5, 1)):
         screen.do(GuiAction("scroll", (40, 40), amount=amount))
         assert screen.widgets[3].first == first
+    assert not asyncio.run(screen.ended())
     screen.do(GuiAction("click", (40, 56)))
     assert screen.widgets[3].text == "EE"
+    assert asyncio.run(screen.ended())
     assert "no effect" in screen.do(GuiAction("drag", (1, 1), (2, 2)))
     assert "no effect" in screen.do(GuiAction("key", text="ctrl q"))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from recollect.images import image_ids as module
 from recollect.images.image_ids import (
     COLUMN,
     FIRST,
@@ -22,7 +24,7 @@ from recollect.images.image_ids import (
     rotary_shift,
     spans,
 )
-from recollect.types import BadInput
+from recollect.types import BadInput, Image
 from tests.seeing import KINDS, PATCHES, TOKEN, noise_of, pictures, seeing_pair, shown, words
 
 
@@ -46,6 +48,23 @@ def test_spans_and_plain_ids() -> None:
     assert has_images(row)
     assert not has_images(np.array([1, 2]))
     assert not has_images([])
+
+
+def test_nothing_is_kept_of_an_image_that_nobody_holds() -> None:
+    image = noise_of(np.random.default_rng(3), 32, 48)
+    grid, before = PATCHES.grid(image), len(module._seen)
+    base = int(image_ids(image, grid)[0])
+    image_ids(image, grid)
+    assert grid_of(base) == grid
+    again = Image(image.data, image.digest, image.width, image.height)  # as another process sends it
+    image_ids(again, grid)
+    del image
+    assert grid_of(base) == grid
+    del again
+    gc.collect()
+    assert len(module._seen) <= before
+    with pytest.raises(KeyError):
+        grid_of(base)
 
 
 def test_an_image_of_too_many_tokens() -> None:

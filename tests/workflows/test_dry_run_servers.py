@@ -66,3 +66,16 @@ def test_servers_that_run_already_are_asked(small_model: Path, tmp_path: Path, m
     with pytest.raises(BadInput, match="nothing answers there"):
         dry_run(cfg, Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_sees_has_no_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_layout, "check_vllm", lambda rollout: None)
+    own = [
+        f"{ROLLOUT}.server_python={sys.executable}",
+        "agent.agent_type=chat",
+        "data.made_up=shapes",
+        "agent.reward_name=em",
+    ]
+    own += ["trainer.total_training_steps=1"]
+    with pytest.raises(BadInput, match=r"reads images, and servers are sent none; drop .*rollout.name=vllm"):
+        dry_run(compose(None, settings(Path("scratch_vision"), tmp_path, *own)), Console(quiet=True))

@@ -173,8 +173,8 @@ class Screen:
         return self.is_reached
 
     async def ended(self) -> bool:
-        """True once a button is pressed: it closes the screen."""
-        return any(w.kind == "button" and w.on for w in self.widgets)
+        """True once a button is pressed or a line is picked: that closes the screen."""
+        return any((w.kind == "button" and w.on) or (w.kind == "list" and w.text) for w in self.widgets)
 
     async def close(self) -> None:
         """Nothing to free."""

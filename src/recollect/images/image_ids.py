@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 _images: WeakValueDictionary[int, Image] = WeakValueDictionary()
-_seen: dict[int, tuple[str, Grid]] = {}  # by the image's first id: content and grid
+_seen: dict[int, tuple[str, Grid]] = {}  # by the image's first id: content and grid, while somebody holds it
 
 
 def image_ids(image: Image, grid: Grid) -> np.ndarray:
@@ -60,7 +60,14 @@ def image_ids(image: Image, grid: Grid) -> np.ndarray:
         raise BadInput("two images have the same number; change one of them by a pixel")
     if _images.get(base) is not image:
         _images[base] = image
+        finalize(image, _forget, base).atexit = False
     return np.arange(base, base + grid.size)
+
+
+def _forget(base: int) -> None:
+    """Nobody holds an image any more."""
+    if base not in _images:
+        _seen.pop(base, None)
 
 
 def has_images(ids: Sequence[int] | np.ndarray) -> bool:

@@ -32,7 +32,7 @@ class VisionScratch:
 
     width: int = 192
     layers: int = 4
-    heads: int = 4
+    heads: int = 6
     tower_width: int = 96
     tower_layers: int = 2
     patch: int = 8

@@ -17,7 +17,6 @@ from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner
-from recollect.types import BadInput
 
 
 @dataclass
@@ -74,8 +73,6 @@ def build(
         only = trained[0] if len(trained) == 1 else ""
         check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)
         if say is not None and served(cfg.actor_rollout_ref.rollout):
-            if renderer.patches is not None:
-                raise BadInput(f"{path} reads images, and servers are sent none; drop rollout.name=vllm")
             fleet = make_fleet(cfg, path, renderer.decode, say, warn)
             return TrainedPolicy(renderer, make_learner(cfg, path, optim, updates, warn), fleet)
         learner = make_learner(cfg, path, optim, updates, warn)

@@ -22,6 +22,7 @@ from recollect.models.native.blocks import LANES
 from recollect.models.native.build import function
 from recollect.models.native.modules import CompiledAttention, CompiledMlp, CompiledNorm, randomised
 from recollect.models.text_config import text_config
+from recollect.models.vision import text_body
 
 LARGEST = 150_000_000  # parameters; the steps of a larger model are not short
 SMALL = 64_000_000  # parameters up to which a few rows are decoded here too
@@ -68,7 +69,8 @@ class Decoder:
     """The compiled forward pass of a model whose layers are the usual ones."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.body, self.layers = model, model.base_model, list(model.base_model.layers)
+        self.model, self.body = model, text_body(model)
+        self.layers = list(self.body.layers)
         norm = self.body.norm.kind
         self.heads = self.layers[0].self_attn.heads
         self.function: Any = function(SOURCE, "decode", "p", model.dtype, "cpu")
@@ -134,7 +136,7 @@ class Decoder:
 
 def _usual(model: Any) -> bool:
     """Whether the model looks like one that we can compute."""
-    body = model.base_model
+    body = text_body(model)
     layers, head = getattr(body, "layers", None), getattr(model, "lm_head", None)
     if not layers or not all(hasattr(body, n) for n in ("embed_tokens", "rotary_emb")) or type(head) is not nn.Linear:
         return False
@@ -146,7 +148,7 @@ def _usual(model: Any) -> bool:
     linear = [
         n for a, m in parts for n in (a.q_proj, a.k_proj, a.v_proj, a.o_proj, m.gate_proj, m.up_proj, m.down_proj)
     ]
-    norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
+    norms = [m for m in body.modules() if type(m).__name__.endswith("RMSNorm")]
     return (
         all(type(p) is nn.Linear and not (p.in_features % LANES or p.out_features % LANES) for p in (*linear, head))
         and all(isinstance(n, CompiledNorm) for n in (*norms, getattr(body, "norm", None)))
@@ -161,8 +163,9 @@ def _equal(model: Any) -> bool:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         tried = randomised(model).eval()
-    heads = tried.base_model.layers[0].self_attn.heads
-    cache, count = KVCache(len(tried.base_model.layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3
+    layers = text_body(tried).layers
+    heads = layers[0].self_attn.heads
+    cache, count = KVCache(len(layers), heads.kv, heads.dim, torch.float32, torch.device("cpu")), 3
     cache.ensure(count, 1, 0)
     each, none = np.arange(count), np.zeros(count, np.int64)
     queries = Queries(each, each, none, np.arange(count + 1), none, none)

@@ -17,6 +17,7 @@ import torch
 from recollect.config import Config, Rollout
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.gpu_plan import SAMPLE, planned
+from recollect.models.kind_check import sees
 from recollect.models.load import context_window, load_config, load_tokenizer
 from recollect.models.small_copy import token_shape
 from recollect.models.weights_digest import weights_digest
@@ -60,6 +61,8 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
     """Which servers a run has; nothing is started."""
     rollout, device = cfg.actor_rollout_ref.rollout, pick_device(cfg.trainer.device)
     dtype, config = pick_dtype(rollout.dtype, device), load_config(path)
+    if sees(config):
+        raise BadInput(f"{path} reads images, and servers are sent none; drop actor_rollout_ref.rollout.name=vllm")
     window = min(context_window(config), cfg.agent.max_context_length or context_window(config))
     reported = logprobs_mode(Sampling(rollout.temperature, rollout.top_p, rollout.top_k))
     run = RunDirectory.of(cfg).path.absolute()
