@@ -73,9 +73,9 @@ async def report(sessions: Sequence[Session], tell: Callable[[RolloutProgress], 
 
 
 @contextmanager
-def shown(collector: ReportsProgress, bar: Bar) -> Iterator[None]:
-    """Show on a bar how far a collector's rollouts have come."""
-    before, collector.on_progress = collector.on_progress, lambda now: bar.within(str(now))
+def shown(collector: ReportsProgress, bar: Bar, when: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Show on a bar how far a collector's rollouts have come, whenever ``when`` says so."""
+    before, collector.on_progress = collector.on_progress, lambda now: bar.within(str(now)) if when() else None
     try:
         yield
     finally:

@@ -40,7 +40,19 @@ STAGES = {"memory": "qa", "qa": "memory"}  # the trained role of a stage, and th
 def resolve(cfg: Config) -> Config:
     """A copy in which aliases agree and what follows from a choice is written down."""
     cfg = deepcopy(cfg)
-    for step in (_samples, _length, _model, _override, _agent, _stage, _loss, _critic, _truncation, _budget):
+    for step in (
+        _samples,
+        _length,
+        _model,
+        _override,
+        _agent,
+        _stage,
+        _loss,
+        _staleness,
+        _critic,
+        _truncation,
+        _budget,
+    ):
         step(cfg)
     return cfg
 
@@ -157,6 +169,12 @@ def _loss(cfg: Config) -> None:
         cfg.algorithm.norm_adv_by_std_in_grpo = False
         if actor.loss_agg_mode == Config().actor_rollout_ref.actor.loss_agg_mode:
             actor.loss_agg_mode = DR_GRPO_MODE
+
+
+def _staleness(cfg: Config) -> None:
+    """What other weights have sampled is always weighed for it."""
+    if cfg.trainer.max_staleness > 0 and cfg.algorithm.rollout_is is None:
+        cfg.algorithm.rollout_is = "token"
 
 
 def _critic(cfg: Config) -> None:

@@ -196,6 +196,8 @@ def _trainer(cfg: Config) -> Problems:
         yield f"trainer.best_metric={trainer.best_metric} keeps a checkpoint, and trainer.save_freq=-1 saves none"
     if trainer.test_freq < 0 and trainer.best_metric:
         yield f"trainer.best_metric={trainer.best_metric} needs validations, and trainer.test_freq=-1 makes none"
+    if trainer.max_staleness > 0 and cfg.data.offline_files:
+        yield f"trainer.max_staleness={trainer.max_staleness}: data.offline_files are learnt from without sampling"
     if problem := val_only_problem(cfg, bool(cfg.data.val_files) or not cfg.data.train_files):
         yield problem
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from recollect.config import Config
 from recollect.config.servers import HOW, served
+from recollect.config.staleness import schedule
 from recollect.registries import AGENTS, ESTIMATORS
 
 
@@ -33,6 +34,8 @@ def startup_messages(cfg: Config) -> Iterator[str]:
         if size > ranks:
             number = f"{ranks} ranks" if ranks > 1 else "one device"
             yield f"{place}.fsdp_config.fsdp_size={size}: weights are spread over at most all of the run, {number}"
+    if line := schedule(cfg):
+        yield line
     algorithm, n = cfg.algorithm, cfg.actor_rollout_ref.rollout.n
     within = (
         AGENTS.knows(cfg.agent.agent_type, "many_questions") and algorithm.group_by != "question"

@@ -274,12 +274,12 @@ def dump(value: Any, indent: int | None = None) -> str:
     return json.dumps(made_whole(value), indent=indent) if says_half(text, value) else text
 
 
-def rows_of(groups: Sequence[Group]) -> Iterator[Row]:
-    """The rows that a run stores of some groups."""
+def rows_of(groups: Sequence[Group], exact: bool = False) -> Iterator[Row]:
+    """The rows that a run stores of some groups; ``exact`` leaves log-probabilities as they are."""
     for group in groups:
         asked = stored_questions(group.task) if any(t.answers for t in group.trajectories) else []
         for trajectory in group.trajectories:
-            yield encode(group.task, trajectory, asked)
+            yield encode(group.task, trajectory, asked, exact)
 
 
 def remove_tree(path: Path) -> None:

@@ -33,7 +33,17 @@ class SamplerStatistics(Protocol):
     outside: bool  # other processes sample, while this one waits or runs agents
 
 
-class Sampler(Policy, Protocol):
+class TakesWeights(Protocol):
+    """Where the weights of a learner go."""
+
+    def take_weights(self, version: int, weights: NamedWeights | None) -> None:
+        """Sample with these weights from now on, and forget what was computed with others.
+
+        None: the weights have changed in the memory that this sampler reads. Nothing may be under way.
+        """
+
+
+class Sampler(Policy, TakesWeights, Protocol):
     """Completes prompts with weights of a known version."""
 
     @property
@@ -52,12 +62,6 @@ class Sampler(Policy, Protocol):
         self, prompt_ids: Sequence[int], sampling: Sampling, watch: Callable[[list[int]], None] | None = None
     ) -> Awaitable[Completion]:
         """One completion; ``watch`` is called with the ids sampled so far. Cancelling the caller drops the request."""
-
-    def take_weights(self, version: int, weights: NamedWeights | None) -> None:
-        """Sample with these weights from now on, and forget what was computed with others.
-
-        None: the weights have changed in the memory that this sampler reads. Nothing may be under way.
-        """
 
     def free(self) -> None:
         """Give memory to others, the update above all; nothing may be under way."""

@@ -37,11 +37,15 @@ def save(
     renderer: Renderer,
     state: dict[str, Any],
     critic: ValueLearner | None = None,
+    more: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
-    """Write ``folder/name`` and return it. What a full disk left of it is removed."""
+    """Write ``folder/name`` and return it; ``more`` writes what else belongs into it.
+
+    What a full disk left of it is removed.
+    """
     final, temporary = folder / name, folder / f".{name}.writing"
     try:
-        _write(temporary, final, learner, renderer, state, critic)
+        _write(temporary, final, learner, renderer, state, critic, more)
     except Exception as error:  # torch's own writer raises a RuntimeError for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise unwritten(final, error, "the checkpoint ") from error
@@ -56,6 +60,7 @@ def _write(
     renderer: Renderer,
     state: dict[str, Any],
     critic: ValueLearner | None,
+    more: Callable[[Path], None],
 ) -> None:
     remove_tree(temporary)
     temporary.mkdir(parents=True)
@@ -64,6 +69,7 @@ def _write(
     if critic is not None:
         (temporary / CRITIC).mkdir()
         critic.save(temporary / CRITIC)
+    more(temporary)
     (temporary / STATE).write_text(json.dumps({**state, CHECKED: [*file_names(temporary), STATE]}))
     write_checksums(temporary)
     replace_tree(temporary, final)

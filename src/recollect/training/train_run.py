@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from recollect.agents.progress import shown
@@ -29,9 +29,12 @@ from recollect.training import checkpoint
 from recollect.training.finished import finished
 from recollect.training.interrupt import Interrupted, StopRequest, interruptible
 from recollect.training.resume import BACK, keeps_first, named_start, needs_reference
+from recollect.training.rl.advice import Advice
 from recollect.training.rl.gather import Gatherer
 from recollect.training.rl.metrics import memory_row
 from recollect.training.rl.offline import OfflineStream, check_ids, imitation, read_offline
+from recollect.training.rl.overlap import sampling_ahead
+from recollect.training.rl.started import read_started, write_started
 from recollect.training.rl.step import Progress, Reinforce
 from recollect.training.rl.validate import check_validation, final_evaluation, judge, keep_best, validate
 from recollect.training.setup import TrainedPolicy, build
@@ -40,8 +43,6 @@ from recollect.training.sft.sources import check_source, held_out_sequences
 from recollect.types import BadInput
 
 OnStep = Callable[[dict[str, Any]], bool | None]
-MOSTLY_CUT = 0.5  # share of turns that end at their limit from which a run says so
-DRIFT = 0.5  # mean distance of log-probabilities between sampling and training from which a run warns
 
 
 class TrainRun:
@@ -66,7 +67,6 @@ class TrainRun:
             console.say(line)
         trackers_of(cfg.trainer.logger, console.warn)
         console.brief = "console" not in cfg.trainer.logger
-        self.said_cut = False
         self.offline = read_offline(cfg, console.say) if cfg.data.offline_files else None
         offline = self.offline
         stream = TaskStream(cfg, console.say) if offline is None else OfflineStream(cfg, offline)
@@ -108,8 +108,11 @@ class TrainRun:
         self.run.open(cfg, console.say)
         self.policy, self.collector = policy, collector
         self.progress = Progress()
-        gatherer = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
-        self.rl = Reinforce(cfg, self.run, policy, gatherer, self.progress, self.critic, self.roles)
+        self.advice = Advice(cfg, console)
+        source = stream if isinstance(stream, OfflineStream) else Gatherer(cfg, stream, collector)
+        self.ahead = None if isinstance(source, OfflineStream) else sampling_ahead(cfg, source, policy, self.total)
+        given = self.progress, self.critic, self.roles
+        self.rl = Reinforce(cfg, self.run, policy, self.ahead or source, *given)
         self.folder = self.run.path / "checkpoints"
         self.began = time.monotonic()
         self.stop = StopRequest()
@@ -120,6 +123,8 @@ class TrainRun:
             with leaving_the_old():
                 return self._fit()
         finally:
+            if self.ahead is not None:
+                self.ahead.close()
             asyncio.run(self.collector.close())
             self.roles.close()
             self.policy.close()
@@ -180,13 +185,12 @@ class TrainRun:
         cfg, progress = self.cfg, self.progress
         total = self.total
         rewards = [r["reward/mean"] for r in self.run.metrics() if "reward/mean" in r]
-        with self.console.progress("RL step", total, progress.step) as advance:
+        waits = lambda: self.ahead is None or self.ahead.waiting
+        with self.console.progress("RL step", total, progress.step) as advance, shown(self.collector, advance, waits):
             self.rl.show = advance.within
             while progress.step < total and not progress.stopped:
-                with shown(self.collector, advance):
-                    row = self._step()
-                self._compare(row)
-                self._cut(row)
+                row = self._step()
+                self.advice.look(row)
                 rewards.append(row["reward/mean"])
                 advance(
                     f"reward {rewards[-1]:.3f} {sparkline(rewards)}  rollout {row['time/rollout']:.1f} s "
@@ -203,36 +207,20 @@ class TrainRun:
                     self._save()
                 if self.stop.made:
                     raise Interrupted(self._left())
+        if self.ahead is not None:
+            self.ahead.finish(progress.step)
         if progress.stopped:
             self.console.say(f"stopped early at step {progress.step}: {progress.stopped}")
-
-    def _compare(self, row: Mapping[str, float]) -> None:
-        """Warn when the sampler and the learner differ too much: what is learnt then cannot be trusted."""
-        drift = row.get("actor/logprob_drift", 0.0)
-        if self.offline is None and row["step"] == 1 and not drift <= DRIFT:
-            self.console.warn(
-                f"log-probabilities differ by {drift:.2f} on average between sampling and training "
-                "(actor/logprob_drift): try float32 for actor_rollout_ref.rollout.dtype and .actor.dtype"
-            )
-
-    def _cut(self, row: Mapping[str, float]) -> None:
-        """Say once when most turns end at their limit: what a model would have said after it earns nothing."""
-        if self.said_cut or row["rollout/cut"] <= MOSTLY_CUT or self.offline is not None:
-            return
-        self.said_cut = True
-        recurrent = self.cfg.agent.agent_type == "recurrent"
-        keys = "recurrent.memory.config.max_memorization_length" if recurrent else "data.max_response_length"
-        self.console.say(
-            f"{row['rollout/cut']:.0%} of the turns of step {row['step']:.0f} were cut at their limit (rollout/cut): "
-            f"raise it ({keys}), or teach the model to end its turns first (sft.steps)"
-        )
 
     def _step(self) -> dict[str, float]:
         """A step of RL; when an endpoint is gone for good, the run is saved as it was before the step."""
         try:
             return self.rl.step()
         except EndpointGone as gone:
-            self.run.save_trajectories(f"lost-{self.progress.step + 1:06d}", gone.groups)
+            lost = self.progress.step if self.ahead is None else self.ahead.sampling
+            self.run.save_trajectories(f"lost-{lost + 1:06d}", gone.groups)
+            if self.ahead is not None and self.ahead.overlaps:  # the weights that sampled are gone
+                raise EndpointGone(f"{gone}; the same command goes on from the newest checkpoint") from None
             self._save()
             at = f"saved at step {self.progress.step}, the same command goes on"
             raise EndpointGone(f"{gone}; {self._left() or at}") from None
@@ -280,6 +268,8 @@ class TrainRun:
         """Held-out success now, and whether trainer.best_metric was never better."""
         trainer, progress = self.cfg.trainer, self.progress
         title = {"base": "before training", "sft": "after SFT"}.get(phase, f"after step {progress.step}")
+        if self.ahead is not None:
+            self.ahead.catch_up(progress.step)
         groups, row = validate(self.collector, self.val_tasks, self.console, title)
         progress.seconds["eval"] += row["time/eval"]
         self.run.log({"step": progress.step, "phase": phase, **row})
@@ -295,8 +285,10 @@ class TrainRun:
         now = time.monotonic()
         progress.seconds["total"] += now - self.began
         self.began = now
+        started = {} if self.ahead is None or progress.stopped else self.ahead.settled()
         given = self.policy.learner, self.policy.renderer, progress.state(), self.critic
-        checkpoint.save(self.folder, f"step-{progress.step}", *given)
+        more = lambda folder: write_started(folder, started)
+        checkpoint.save(self.folder, f"step-{progress.step}", *given, more)
         keep_best(self.folder, progress)
         keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
@@ -328,6 +320,9 @@ class TrainRun:
         if state is None and checkpoint.names(self.folder, "step"):
             raise BadInput(f"no checkpoint of {self.run.path} can be read; move the directory away to start afresh")
         self.progress.restore(state or {})
+        if self.ahead is not None and state is not None and not (self.start is not None and self.start.foreign):
+            path = self.start.path if self.start is not None else self.folder / f"step-{self.progress.step}"
+            self.ahead.ready = read_started(path, self.progress.step)
         return state is not None
 
     def _resume(self) -> bool:

@@ -22,8 +22,11 @@ ANSWERING = "qa"  # the role whose turns are final responses
 SPECIAL = ("question_answers", "role_rewards", "question_rewards", "memory_events")  # of some attempts only
 
 
-def encode(task: Task, made: Trajectory, questions: Sequence[Row] = ()) -> Row:
-    """An attempt as a plain object, ids and log-probabilities included; ``questions`` are those of the task."""
+def encode(task: Task, made: Trajectory, questions: Sequence[Row] = (), exact: bool = False) -> Row:
+    """An attempt as a plain object, ids and log-probabilities included; ``questions`` are those of the task.
+
+    ``exact`` leaves log-probabilities as they are.
+    """
     score = made.score
     special = {
         "question_answers": made.answers,
@@ -50,7 +53,7 @@ def encode(task: Task, made: Trajectory, questions: Sequence[Row] = ()) -> Row:
         "actions": [_action_row(action) for action in made.actions],
         "success": made.success,
         **({"images": {i.digest: file_name(i) for i in images}} if (images := images_of(made)) else {}),
-        "turns": [_turn_row(turn) for turn in made.turns],
+        "turns": [_turn_row(turn, exact) for turn in made.turns],
     }
 
 
@@ -64,7 +67,7 @@ def _action_row(action: Action) -> Row:
     }
 
 
-def _turn_row(turn: Turn) -> Row:
+def _turn_row(turn: Turn, exact: bool) -> Row:
     """A turn; ``is_final`` is the number of the question that it answers, 0 in turns that answer none."""
     done = turn.completion
     prompt, images = placed(turn.prompt_ids)
@@ -75,7 +78,7 @@ def _turn_row(turn: Turn) -> Row:
         "prompt_ids": prompt,
         **({"images": images} if images else {}),
         "ids": list(done.ids),
-        "logprobs": [round(p, DECIMALS) for p in done.logprobs],
+        "logprobs": list(done.logprobs) if exact else [round(p, DECIMALS) for p in done.logprobs],
         "text": done.text,
         "stop": done.stop,
         "version": done.version,

@@ -17,6 +17,8 @@ from recollect.config.schema.bounds import (
 from recollect.config.schema.policy import Optim
 from recollect.registries import TRACKERS
 
+MOST_STALE = 16  # batches that wait are kept in memory and in every checkpoint
+PARTIAL = ": which turn gets which weights would depend on timing, and no run could be repeated; set False"
 OWN_LOGGERS = ("console", "jsonl")  # a line per step in the terminal; metrics.jsonl, which is always written
 
 
@@ -67,6 +69,10 @@ class Trainer:
     n_gpus_per_node: int = not_negative(1)
     gpus: list[int] = each_number()  # the numbers of the GPUs that train, one for each rank; none: the first ones
     critic_warmup: int = not_negative(0)  # first steps in which only the critic learns
+    # L: the batch of step k is sampled by version max(0, k - L) of the weights, beside earlier updates; 0: synchronous
+    max_staleness: int = must(0, lambda value: 0 <= value <= MOST_STALE, f" must be from 0 to {MOST_STALE}")
+    # attempts that go on with new weights; only False here
+    partial_rollout: bool = must(False, lambda value: not value, PARTIAL)
     # steps between checkpoints; 0: only at the end; -1: none at all, and nothing to go on from
     save_freq: int = from_minus_one(10)
     # steps between validations; 0: only before and after; -1: none in training or after it

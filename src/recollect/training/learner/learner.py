@@ -17,7 +17,7 @@ import numpy as np
 from recollect.config import Optim
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.samplers.sampler import Sampler
+from recollect.samplers.sampler import TakesWeights
 from recollect.types import Sample
 
 Watcher = Callable[[int, int], None]  # is called with (micro-batches done, all of them) of a pass
@@ -113,7 +113,7 @@ class Learner(ReferencePolicy, Protocol):
     def export(self, folder: Path, dtype: str) -> None:
         """Write the plain model, adapters merged, as transformers and vLLM load it."""
 
-    def sync(self, sampler: Sampler, version: int) -> None:
+    def sync(self, sampler: TakesWeights, version: int) -> None:
         """Give a sampler the weights as they are now, under a version."""
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from recollect.packing.batch import Batch
 from recollect.packing.division import BatchPart
 from recollect.packing.micro_batch import Packed
 from recollect.runs.directory import remove_tree, replace_tree
-from recollect.samplers.sampler import Sampler
+from recollect.samplers.sampler import TakesWeights
 from recollect.training.learner.critic import LocalCritic, make_critic
 from recollect.training.learner.free_memory import is_scarce
 from recollect.training.learner.imitation_graphs import ImitationGraphs
@@ -191,7 +191,7 @@ class LocalLearner(LocalPolicy):
         """Write the plain model, adapters merged."""
         self.trained.plain(pick_dtype(dtype, "cpu")).save_pretrained(folder)
 
-    def sync(self, sampler: Sampler, version: int) -> None:
+    def sync(self, sampler: TakesWeights, version: int) -> None:
         """Give a sampler the weights as they are now."""
         if self.lent:
             sampler.take_weights(version, None)

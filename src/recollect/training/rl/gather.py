@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -32,6 +33,13 @@ class Gathered:
     batches: int = 0  # batches of tasks that were taken
     waited: float = 0.0  # seconds in which every agent waited for something outside: a tool, a reward, an endpoint
     as_sampled: bool = False  # the loss compares with the log-probabilities that tokens were sampled with
+    version: int | None = None  # of the weights that sampled it; None: nobody says
+    times: dict[str, float] = field(default_factory=dict)  # its row of times, where it was sampled before its step
+    goes_on: bool = False  # the sampler is at work on other batches
+
+
+class WrongVersion(RuntimeError):
+    """A completion that other weights have sampled than those that should have; it is not trained on."""
 
 
 class GroupSource(Protocol):
@@ -47,6 +55,7 @@ class Gatherer:
         self.cfg, self.stream, self.collector = cfg, stream, collector
         rollout = cfg.actor_rollout_ref.rollout
         limit = cfg.data.max_response_length
+        self.run = run_timed  # how coroutines are run
         self.sampling = Sampling(rollout.temperature, rollout.top_p, rollout.top_k, limit, seed=sampling_seed(cfg))
 
     def gather(self, step: int, position: int) -> Gathered:
@@ -57,7 +66,7 @@ class Gatherer:
         while True:
             tasks = self.stream.take(position + made.batches)
             key = f"step-{step}" + (f"/{made.batches}" if made.batches else "")
-            (groups, baselines), waited = run_timed(self._sample(tasks, key, greedily))
+            (groups, baselines), waited = self.run(self._sample(tasks, key, greedily))
             made.waited += waited
             self._stop_if_broken(groups, step)
             made.batches += 1
@@ -89,6 +98,17 @@ class Gatherer:
             raise TooManyFailures(
                 f"{count} of {total} trajectories failed in step {step + 1}; most often {first_failure(groups)}"
             )
+
+
+def check_versions(groups: Sequence[Group], version: int) -> None:
+    """Refuse groups in which a completion that would be trained on was sampled by another version."""
+    for trajectory in (t for group in groups for t in group.trajectories):
+        for turn in trajectory.turns:
+            if turn.trainable and turn.completion.version != version:
+                raise WrongVersion(
+                    f"a completion of {trajectory.task_id} was sampled by version {turn.completion.version} of the "
+                    f"weights, not by {version}; it is not trained on"
+                )
 
 
 REWARD = ("reward", "acc", "score", "seq_reward", "seq_final_reward")  # names of the whole reward

@@ -12,10 +12,11 @@ from recollect.algos.control import KLController
 from recollect.config import Config
 from recollect.packing.batch import Batch, build_batch, fidelity
 from recollect.runs.directory import RunDirectory
+from recollect.samplers.sampler import SamplerStatistics
 from recollect.training.learner.learner import PolicyTargets, ReferencePolicy, ValueLearner
 from recollect.training.rl.annotate import Annotations, annotate, updates_of
 from recollect.training.rl.estimate import estimate
-from recollect.training.rl.gather import GroupSource
+from recollect.training.rl.gather import Gathered, GroupSource, check_versions
 from recollect.training.rl.metrics import role_tokens, rollout_times, server_metrics, step_metrics
 from recollect.training.setup import TrainedPolicy
 from recollect.training.step_progress import phase_progress
@@ -95,7 +96,9 @@ class Reinforce:
         control = kl_control(cfg.algorithm.kl_ctrl, progress.kl_coef)
         start, before = time.monotonic(), self.policy.sampler.statistics()
         made = self.gatherer.gather(progress.step, progress.batches)
-        freed = self.samplers if cfg.actor_rollout_ref.rollout.free_cache_engine and learner.short_of_memory() else []
+        version = self._expected(made)
+        lends = cfg.actor_rollout_ref.rollout.free_cache_engine and not made.goes_on and learner.short_of_memory()
+        freed = self.samplers if lends else []
         for sampler in freed:
             sampler.free()
         collected = time.monotonic()
@@ -116,11 +119,12 @@ class Reinforce:
                 place = progress.step - cfg.trainer.critic_warmup  # all updates of a step have its learning rate
                 with phase_progress(self.show, "policy update", [learner], updates_of(cfg, batch)):
                     changed |= learner.update(batch, targets, self.reference, seed, place)
-        trained, sampled = fidelity(batch, trajectories, self.policy.sampler.version)
+        trained, sampled = fidelity(batch, trajectories, version)
         for sampler in freed:
             sampler.restore()
         syncing = time.monotonic()
-        self.policy.sync(progress.step + 1)
+        if not made.goes_on:
+            self.policy.sync(progress.step + 1)
         updated = time.monotonic()
 
         progress.step += 1
@@ -130,21 +134,34 @@ class Reinforce:
         counts = role_tokens(made.groups)
         progress.untrained_tokens += sum(n for (_, kind), n in counts.items() if kind == "untrained")
         progress.sampled_tokens += sampled
-        progress.seconds["rollout"] += collected - start
-        progress.seconds["update"] += updated - collected
         row = {"step": float(progress.step), **step_metrics(made, changed, cfg.algorithm.group_by != "task")}
-        row |= {
-            "time/rollout": collected - start,
-            "time/update": updated - collected,
-            "time/total": updated - start,
-        }
-        after = self.policy.sampler.statistics()
-        row |= rollout_times(before, after, made.waited, collected - start)
-        row |= {"time/sync": updated - syncing, **server_metrics(before, after)}
-        row["tokens_per_second"] = row["rollout/tokens"] / (updated - start)
-        row["tokens_per_second/rollout"] = row["rollout/tokens"] / (collected - start)
+        row |= self._times(made, before, (start, collected, syncing, updated), row["rollout/tokens"])
+        if made.times:
+            row["rollout/staleness"] = float(progress.step - 1 - version)
+        progress.seconds["rollout"] += row["time/rollout"]
+        progress.seconds["update"] += row["time/update"]
         self.run.save_trajectories(f"step-{progress.step:06d}", made.sampled)
         self.run.log(row | {"step": progress.step})
+        return row
+
+    def _expected(self, made: Gathered) -> int:
+        """The version of the weights that a batch comes from; nothing of another is trained on."""
+        version = self.policy.sampler.version if made.version is None else made.version
+        if not (made.as_sampled or self.cfg.data.offline_files):  # whoever sampled those had weights of their own
+            check_versions(made.groups, version)
+        return version
+
+    def _times(
+        self, made: Gathered, before: SamplerStatistics, moments: tuple[float, float, float, float], tokens: float
+    ) -> dict[str, float]:
+        """Where the seconds of a step went. What was sampled before its step has times of its own."""
+        start, collected, syncing, updated = moments
+        after, rollout = self.policy.sampler.statistics(), collected - start
+        row = {"time/rollout": rollout, "time/update": updated - collected, "time/total": updated - start}
+        row |= rollout_times(before, after, made.waited, rollout)
+        row |= {"time/sync": updated - syncing, **server_metrics(before, after), **made.times}
+        row["tokens_per_second"] = tokens / (updated - start)
+        row["tokens_per_second/rollout"] = tokens / row["time/rollout"]
         return row
 
     def _annotate(self, batch: Batch, as_sampled: bool) -> Annotations:

@@ -24,6 +24,7 @@ from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
 from recollect.config.servers import served
+from recollect.config.staleness import overlaps
 from recollect.config.startup_messages import startup_messages
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
@@ -160,10 +161,11 @@ def _model(cfg: Config, tasks: Sequence[Task]) -> Renderer:
 def _summary(
     cfg: Config, run: RunDirectory, steps: int, training: int, val: int, made: TokenEstimate, needs: Sequence[Need]
 ) -> dict[str, Any]:
-    batch, actor = cfg.data.train_batch_size, cfg.actor_rollout_ref.actor
+    batch, actor, ahead = cfg.data.train_batch_size, cfg.actor_rollout_ref.actor, cfg.trainer.max_staleness
     return {
         "run": str(run.path),
         "steps": steps,
+        "sampling_ahead": {"max_staleness": ahead, "overlaps": ahead > 0 and overlaps(cfg)},
         "updates_per_step": batch // (actor.ppo_mini_batch_size or batch) * actor.ppo_epochs,
         "training_tasks": training or None,
         "held_out_tasks": val,

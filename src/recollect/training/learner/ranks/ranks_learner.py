@@ -14,7 +14,7 @@ from recollect.dist.ranks import RankLost
 from recollect.models.device import pick_device, pick_dtype
 from recollect.packing.batch import Batch
 from recollect.packing.micro_batch import Packed
-from recollect.samplers.sampler import Sampler
+from recollect.samplers.sampler import TakesWeights
 from recollect.training.learner.learner import Metrics, ModelFacts, PolicyTargets, ReferencePolicy, Watcher
 from recollect.training.learner.ranks.journal import RankCall
 from recollect.training.learner.ranks.learner_ranks import LearnerRanks, emptied
@@ -146,7 +146,7 @@ class RanksLearner(RanksPolicy):
         """Write the plain model, adapters merged."""
         self.ask("export", folder=folder.absolute(), dtype=dtype)
 
-    def sync(self, sampler: Sampler, version: int) -> None:
+    def sync(self, sampler: TakesWeights, version: int) -> None:
         """Give a sampler the weights as they are now, in the type that it computes in."""
         kind = pick_dtype(self.cfg.actor_rollout_ref.rollout.dtype, pick_device(self.cfg.trainer.device))
         call, lost = RankCall(self.number, "weights", {"dtype": str(kind).removeprefix("torch.")}), 0

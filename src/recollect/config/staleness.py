@@ -1,0 +1,29 @@
+"""Sampling ahead of the weights (`trainer.max_staleness`): whether it goes on beside the updates, and how to say so."""
+
+from __future__ import annotations
+
+from recollect.config.roles import bindings
+from recollect.config.schema import Config
+from recollect.config.servers import served
+
+
+def overlaps(cfg: Config) -> bool:
+    """True when sampling goes on while the learner updates: one of the two computes in other processes.
+
+    Models of one process share the plan of attention, so they compute in turn.
+    """
+    frozen = any(bound.kind == "frozen" for bound in bindings(cfg).values())
+    return cfg.trainer.n_gpus_per_node > 1 or (served(cfg.actor_rollout_ref.rollout) and not frozen)
+
+
+def schedule(cfg: Config) -> str:
+    """A line about which weights sample what; empty for synchronous steps."""
+    ahead = cfg.trainer.max_staleness
+    if ahead == 0:
+        return ""
+    beside = "sampling goes on while the learner updates"
+    in_turn = "sampling and updates take turns, as both compute in this process (ranks or vLLM servers would overlap)"
+    return (
+        f"trainer.max_staleness={ahead}: the batch of step k is sampled by version max(0, k - {ahead}) and weighed by "
+        f"algorithm.rollout_is={cfg.algorithm.rollout_is}; {beside if overlaps(cfg) else in_turn}"
+    )
