@@ -13,7 +13,13 @@ def overlaps(cfg: Config) -> bool:
     Models of one process share the plan of attention, so they compute in turn.
     """
     frozen = any(bound.kind == "frozen" for bound in bindings(cfg).values())
+    frozen = frozen or (cfg.judge.url or "").startswith("frozen:")
     return cfg.trainer.n_gpus_per_node > 1 or (served(cfg.actor_rollout_ref.rollout) and not frozen)
+
+
+def goes_on(cfg: Config) -> bool:
+    """True when the sampler is at work during updates, so that its memory is its own."""
+    return cfg.trainer.max_staleness > 0 and overlaps(cfg)
 
 
 def schedule(cfg: Config) -> str:

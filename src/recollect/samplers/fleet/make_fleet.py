@@ -83,7 +83,7 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
             devices=place,
             threads=0 if device == "cuda" else max(1, (os.cpu_count() or 1) // count),
             seed=cfg.trainer.seed,
-            sleeps=rollout.free_cache_engine and shares_gpus(cfg, place),
+            sleeps=rollout.free_cache_engine and not goes_on(cfg) and shares_gpus(cfg, place),
         )
         for place in places
     ]

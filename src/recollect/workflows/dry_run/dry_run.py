@@ -24,7 +24,7 @@ from recollect.config import Config
 from recollect.config.reward_terms import parse
 from recollect.config.roles import bindings, roles_of
 from recollect.config.servers import served
-from recollect.config.staleness import overlaps
+from recollect.config.staleness import goes_on
 from recollect.config.startup_messages import startup_messages
 from recollect.engine.attention_check import fit_of
 from recollect.models.checkpoints import pin_models, problem
@@ -165,7 +165,7 @@ def _summary(
     return {
         "run": str(run.path),
         "steps": steps,
-        "sampling_ahead": {"max_staleness": ahead, "overlaps": ahead > 0 and overlaps(cfg)},
+        "sampling_ahead": {"max_staleness": ahead, "overlaps": goes_on(cfg)},
         "updates_per_step": batch // (actor.ppo_mini_batch_size or batch) * actor.ppo_epochs,
         "training_tasks": training or None,
         "held_out_tasks": val,

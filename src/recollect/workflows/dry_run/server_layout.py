@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from recollect.config import Config
+from recollect.config.staleness import goes_on
 from recollect.files.output import refuse_unwritable
 from recollect.samplers.fleet.make_fleet import FleetPlan, check_vllm, fleet_plan, make_fleet
 from recollect.types import BadInput
@@ -81,6 +82,8 @@ def _why_awake(cfg: Config, plan: FleetPlan) -> str:
         return "servers keep their memory during updates: those that run already do not sleep"
     if not plan.servers[0].devices:
         return "servers keep their memory during updates: vLLM has no sleep mode on a CPU"
+    if goes_on(cfg):
+        return "servers keep their memory during updates: they sample meanwhile (trainer.max_staleness)"
     return "servers keep their memory during updates: it is on other GPUs than the learner's"
 
 
