@@ -92,6 +92,8 @@ def test_servers_on_the_learners_gpus_sleep(
     plan = fleet_plan(cfg, "tiny")
     assert [server.sleeps for server in plan.servers] == sleep
     assert ["--enable-sleep-mode" in command(server, "127.0.0.1", 1) for server in plan.servers] == sleep
+    cfg.trainer.max_staleness = 1  # they sample while the learner updates
+    assert not any(server.sleeps for server in fleet_plan(cfg, "tiny").servers)
 
 
 def test_how_to_sample_in_vllms_words() -> None:

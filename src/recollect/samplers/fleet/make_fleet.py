@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from recollect.config import Config, Rollout
+from recollect.config.staleness import goes_on
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.gpu_plan import SAMPLE, planned
 from recollect.models.kind_check import sees
