@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-browser test-dspy test-kernels test-optimize test-hostile test-notebook test-slow \
+.PHONY: bubblewrap demo test lint format map docs docs-generated bench bench-trl results test-browser test-cluster test-dspy test-kernels test-optimize test-hostile test-notebook test-slow \
 	test-trackers test-vllm test-wheel wheel clean help
 
 help:            ## list the targets
@@ -129,6 +129,9 @@ $(VLLM)/.installed:
 
 test-vllm: $(STAMP) $(VLLM)/.installed ## train against a real vLLM server (makes an environment for it)
 	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m vllm tests/test_vllm.py tests/samplers/fleet/test_vllm_servers.py
+
+test-cluster: $(STAMP) $(VLLM)/.installed ## a Ray cluster of three nodes here, ranks and real vLLM servers on it; what is lost comes back
+	RECOLLECT_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest -m cluster -s tests/training/test_ray_cluster_runs.py
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) $(VLLM) $(WHEEL) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -246,7 +246,7 @@ BAD = {
     "empty data": (["data.train_files=empty.json"], "empty"),
     "row without the prompt field": (["data.train_files=noquestion.json"], "row 2: no text under data.prompt_key"),
     "mistyped prompt key": (["data.train_files=zero.json", "data.prompt_key=qestion"], "it has question, context"),
-    "several machines": (["trainer.nnodes=2"], "needs several machines"),
+    "no cluster": (["trainer.nnodes=2"], "trainer.nnodes=2 needs a Ray cluster"),
     "two names, two values": (["agent.num_chains=2", "actor_rollout_ref.rollout.n=3"], "give one of them"),
     "a secret in an unknown key": (["trainer.api_key=sk-abcdefghijklmnop123"], "unknown key trainer.api_key"),
     "a secret as a word": (["sk-abcdefghijklmnop123"], "no recipe …"),

@@ -13,6 +13,7 @@ from recollect.registries import AGENTS
 from recollect.types import BadInput
 
 ACTOR, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
+VLLM = f"{ROLLOUT}.name=vllm {ROLLOUT}.server_python=/opt/vllm/bin/python"
 
 RULES: dict[str, str] = {  # overrides → what the error says
     "agent.agent_type=react": "agent.agent_type=react needs agent.tools",
@@ -114,7 +115,13 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "data.needle.drill=-1": "data.needle.drill=-1 must not be negative",
     "data.needle.chained=1.5": "data.needle.chained=1.5",
     "trainer.test_freq=-2": "must be -1 or more",
-    "trainer.nnodes=2": "trainer.nnodes=2 needs several machines",
+    "trainer.nnodes=0": "trainer.nnodes=0 must be positive",
+    "trainer.node_wait_s=0": "must be positive",
+    f"{ROLLOUT}.nnodes=1": "is about vLLM servers, and none sample",
+    f"{VLLM} {ROLLOUT}.nnodes=1 {ROLLOUT}.server_addresses=[http://a:1]": "is about servers that the run starts",
+    f"{VLLM} trainer.nnodes=2 {ROLLOUT}.tensor_model_parallel_size=2": "each of the 2 has 1 GPUs for servers",
+    f"{VLLM} {ROLLOUT}.nnodes=1 {ROLLOUT}.gpus=[0]": "names GPUs of this machine, and Ray gives those of its nodes",
+    f"{VLLM} trainer.nnodes=2 trainer.gpus=[0]": "names GPUs of this machine, and Ray gives those of its nodes",
     "trainer.n_gpus_per_node=-1": "must not be negative",
     "actor_rollout_ref.nccl_timeout=0": "must be positive",
     "trainer.default_hdfs_dir=hdfs": "set null",

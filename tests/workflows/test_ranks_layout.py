@@ -9,6 +9,7 @@ from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import Need
 from recollect.workflows.dry_run.ranks_layout import ranks_layout
 
+ACTOR = "actor_rollout_ref.actor"
 NEEDS = [Need("actor", "tiny", 400, 400, 800), Need("rollout", "tiny", 200, cache=50), Need("critic", "tiny", 40)]
 
 
@@ -25,7 +26,7 @@ def test_ranks_share_what_is_trained() -> None:
     layout = made("trainer.n_gpus_per_node=4")
     assert layout.held == {"actor": 400, "critic": 10}
     assert (layout.each, layout.driver, layout.total) == (410, 250, 4 * 410 + 250)
-    assert layout.summary() == {"count": 4, "device": "cpu", "fsdp_size": 4, "memory_each": 410}
+    assert layout.summary() == {"count": 4, "nodes": 1, "device": "cpu", "fsdp_size": 4, "memory_each": 410}
     rows = layout.rows(str)
     assert rows[0][:3] == ("ranks 0–3", "CPU processes", "1/4 of weights, gradients and moments each")
     assert rows[1] == ("driver", "this process", "samples", "250")
@@ -36,6 +37,20 @@ def test_copies_of_the_weights_are_listed(size: int, who: list[str]) -> None:
     layout = made("trainer.n_gpus_per_node=4", f"actor_rollout_ref.actor.fsdp_config.fsdp_size={size}")
     assert [row[0] for row in layout.rows(str)] == [*who, "driver"]
     assert layout.held["actor"] == 1600 // size
+
+
+@pytest.mark.parametrize(
+    ("size", "where"),
+    [
+        (-1, {"ranks 0–3": "nodes 0–1, CPU processes of each"}),
+        (2, {"ranks 0–1": "node 0, CPU processes", "ranks 2–3": "node 1, CPU processes"}),
+        (1, {f"rank {i}": f"node {i // 2}, CPU processes" for i in range(4)}),
+    ],
+)
+def test_ranks_of_two_nodes(size: int, where: dict[str, str]) -> None:
+    layout = made("trainer.nnodes=2", "trainer.n_gpus_per_node=2", f"{ACTOR}.fsdp_config.fsdp_size={size}")
+    assert {row[0]: row[1] for row in layout.rows(str)[:-1]} == where
+    assert layout.total == layout.driver + 2 * layout.each  # one node has two of them
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 
-from recollect.config import Config, amounts, prompt_file, roles, servers
+from recollect.config import Config, amounts, nodes, prompt_file, roles, servers
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE
 from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
@@ -209,6 +209,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     *(_agent, _tool_memory, _data, _made_up, _model, _actor, _algorithm, _critic),
     *(_evaluation, _trainer, _search, _judge),
     servers.problems,
+    nodes.problems,
     roles.problems,
 )
 

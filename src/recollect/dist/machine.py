@@ -39,6 +39,7 @@ class Launch:
     command: tuple[str, ...]
     environment: dict[str, str]
     port: int = 0  # where it will listen, if it does
+    folder: str = ""  # where it works, if that is there
 
 
 Launcher = Callable[[str], Launch]  # made on the machine itself, from the address that it has there
@@ -90,6 +91,7 @@ class KeptProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=launch.environment,
+            cwd=launch.folder if os.path.isdir(launch.folder) else None,
             pass_fds=fds,
             text=True,
             start_new_session=True,  # Ctrl-C is for the run, which then ends its processes

@@ -11,11 +11,11 @@ import platform
 import secrets
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recollect import __version__
-from recollect.dist.machine import KeptProcess, Launch, Launcher
+from recollect.dist.machine import KeptProcess, Launcher
 
 FIRST = 100  # characters of a file that are told
 
@@ -63,15 +63,11 @@ class NodeHost:
 
     def reads(self, path: str) -> str:
         """What a file begins with here; empty: it is not there."""
-        try:
-            with Path(path).open(errors="replace") as file:
-                return file.read(FIRST)
-        except OSError:
-            return ""
+        return first_of(path)
 
-    def there(self, path: str) -> bool:
+    def has(self, path: str) -> bool:
         """Whether a file or folder is here."""
-        return Path(path).exists()
+        return is_there(path)
 
     def start(self, slot: str, launcher: Launcher, log: Path | None) -> Held:
         """Start a process in a slot; what was in it ends first."""
@@ -81,7 +77,7 @@ class NodeHost:
             old.kill()
         made = launcher(self.address)
         plain = {name: value for name, value in made.environment.items() if not name.startswith("RAY_")}
-        process = KeptProcess(Launch(made.command, plain, made.port), log, self.address, apart=True)
+        process = KeptProcess(replace(made, environment=plain), log, self.address, apart=True)
         with self.lock:
             self.slots[slot] = process
         return Held(self.life, slot, process.group, process.port)
@@ -122,6 +118,20 @@ class NodeHost:
             process = self.slots.get(held.slot)
         same = process is not None and held.life == self.life and process.group == held.group
         return process if same else None
+
+
+def first_of(path: str) -> str:
+    """What a file begins with; empty: it is not there."""
+    try:
+        with Path(path).open(errors="replace") as file:
+            return file.read(FIRST)
+    except OSError:
+        return ""
+
+
+def is_there(path: str) -> bool:
+    """Whether there is such a file or folder."""
+    return Path(path).exists()
 
 
 def _address() -> str:

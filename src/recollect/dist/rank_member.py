@@ -132,7 +132,7 @@ def start_there(
     started: list[tuple[RankPlace, NodeProcess]] = []
     try:
         for place in places:
-            launcher = partial(launch, door.at, door.token(place.rank), place.threads)
+            launcher = partial(launch, door.at, door.token(place.rank), place.threads, os.getcwd())
             machine = machines[place.rank * len(machines) // place.size]
             running = machine.start(f"rank-{place.rank}", launcher, None)
             started.append((replace(place, address=running.address), NodeProcess(running)))
@@ -153,10 +153,10 @@ def start_there(
     return [RankMember(replace(place, meeting=meeting), process, came[place.rank][0]) for place, process in started]
 
 
-def launch(door: str, token: str, threads: int, address: str) -> Launch:
+def launch(door: str, token: str, threads: int, folder: str, address: str) -> Launch:
     """What to start where the rank will be."""
     command = (sys.executable, "-m", "recollect.dist.rank_process", "JOIN", door, address)
-    return Launch(command, _environment(threads) | {TOKEN: token})
+    return Launch(command, _environment(threads) | {TOKEN: token}, folder=folder)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from recollect import __version__
 from recollect.dist.machine import LOOPBACK, Launcher, NodeLost
-from recollect.dist.node_host import Held, HostFacts, NodeHost
-from recollect.dist.ray_cluster import RayCluster
+from recollect.dist.node_host import Held, HostFacts, NodeHost, first_of, is_there
+from recollect.dist.ray_cluster import NodeFacts, RayCluster
+from recollect.dist.ray_room import Bundle
 from recollect.types import BadInput
 
 ASK_S = 5.0  # for a host to answer
@@ -32,12 +32,47 @@ class NodeAway(Exception):
     """A host has not answered; it may do so later, or another one in its place."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """What a run wants of one node."""
+class NodeFiles(Protocol):
+    """A node whose files can be looked at."""
 
-    title: str  # how messages call it
-    resources: Mapping[str, float]  # in Ray's words
+    @property
+    def name(self) -> str:
+        """With its address, for messages."""
+
+    def reads(self, path: Path) -> str:
+        """What a file begins with there; empty: it is not there."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a file or folder is there."""
+
+
+class SeenNode:
+    """A node of the cluster that a run has not been given: one may look at its files."""
+
+    def __init__(self, title: str, facts: NodeFacts) -> None:
+        self.facts, self.title = facts, title
+
+    @property
+    def name(self) -> str:
+        return f"{self.title} ({self.facts.address})"
+
+    def reads(self, path: Path) -> str:
+        return str(self._ask(first_of, str(path)))
+
+    def has(self, path: Path) -> bool:
+        return bool(self._ask(is_there, str(path)))
+
+    def _ask(self, function: Callable[[str], Any], path: str) -> Any:
+        import ray
+        from ray.exceptions import RayError
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(self.facts.name, soft=False)
+        asking = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        try:
+            return ray.get(asking.remote(path), timeout=START_S)
+        except RayError as error:
+            raise BadInput(f"{self.name} cannot be asked: {_last_line(error)}") from None
 
 
 class RayNode:
@@ -46,7 +81,27 @@ class RayNode:
     def __init__(self, actor: Any, title: str, wait_s: float, say: Callable[[str], None]) -> None:
         self.actor, self.title, self.wait_s, self.say = actor, title, wait_s, say
         self.known: HostFacts | None = None
+        self.group: RayNodes | None = None  # lasts as long as one of its nodes is in use
         self.silent = False
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"{self.title} ({self.known.address})" if self.known is not None else self.title
+
+    def reads(self, path: Path) -> str:
+        """What a file begins with there; empty: it is not there."""
+        return str(self._look("reads", path))
+
+    def has(self, path: Path) -> bool:
+        """Whether a file or folder is there."""
+        return bool(self._look("has", path))
+
+    def _look(self, method: str, path: Path) -> Any:
+        try:
+            return self.ask(method, str(path), seconds=START_S)
+        except (NodeAway, OSError) as error:
+            raise BadInput(f"{self.name} cannot be asked: {error}") from None
 
     def ask(self, method: str, *given: Any, seconds: float = ASK_S) -> Any:
         """Call a method of the host. NodeAway where it does not answer, OSError for what goes wrong there."""
@@ -176,23 +231,11 @@ class RayNodes:
                 RayNode(host, bundle.title, wait_s, say) for host, bundle in zip(hosts, bundles, strict=True)
             ]
             for node in self.nodes:
+                node.group = self
                 _refuse_other(node)
         except BaseException:
             self.close()
             raise
-
-    def refuse_unseen(self, path: Path, token: str, key: str) -> None:
-        """Refuse storage that a node does not share: ``path`` is a file there that begins with the token."""
-        for node in self.nodes:
-            if node.ask("reads", str(path), seconds=START_S) != token:
-                where = node.facts().address
-                raise BadInput(f"{key}: {node.title} ({where}) does not see {path.parent}; name a folder that all nodes share")
-
-    def refuse_missing(self, path: Path, key: str) -> None:
-        """Refuse a file or folder that a node does not have."""
-        for node in self.nodes:
-            if not node.ask("there", str(path), seconds=START_S):
-                raise BadInput(f"{key}: {path} is not on {node.title} ({node.facts().address})")
 
     def close(self) -> None:
         """End what the run has on the nodes and give them back."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from recollect.config import Config
-from recollect.config.servers import served
+from recollect.config.nodes import NODES, learner_nodes, ranks_of_node
+from recollect.config.servers import HOW, served
 from recollect.models.device import pick_device
 from recollect.types import BadInput
 
@@ -33,6 +34,10 @@ def gpu_plan(cfg: Config) -> GpuPlan | None:
         if given := next((f"{key}={gpus}" for key, gpus in asked.items() if gpus), ""):
             raise BadInput(f"{given}: this run computes on the CPU; drop it")
         return None
+    if learner_nodes(cfg):
+        if not served(cfg.actor_rollout_ref.rollout):
+            raise BadInput(f"{NODES}={cfg.trainer.nnodes} with GPUs needs vLLM servers: {HOW}")
+        return GpuPlan(tuple(range(ranks_of_node(cfg))), (), 0)  # as each node counts those that Ray gives it
     return planned(cfg, torch.cuda.device_count())
 
 

@@ -38,7 +38,8 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     "trainer.default_local_dir",
     "trainer.save_freq",
     "trainer.max_ckpt_to_keep",
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.gpus", "actor_rollout_ref.nccl_timeout"),
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.gpus", "trainer.node_wait_s"),
+    "actor_rollout_ref.nccl_timeout",
     *(f"{place}.fsdp_config.{name}" for place in FSDP for name in ("fsdp_size", "reshard_after_forward")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("api", "key_env", "timeout_s", "retries")),
     *(f"actor_rollout_ref.rollout.fixed_model_{name}" for name in ("concurrency", "wait_s")),
@@ -46,7 +47,10 @@ MAY_CHANGE = (  # keys that do not change what a run computes
         f"actor_rollout_ref.rollout.server_{name}"
         for name in ("addresses", "python", "storage", "start_s", "timeout_s")
     ),
-    *(f"actor_rollout_ref.rollout.{name}" for name in ("server_wait_s", "num_servers", "gpus")),
+    *(
+        f"actor_rollout_ref.rollout.{name}"
+        for name in ("server_wait_s", "num_servers", "gpus", "nnodes", "n_gpus_per_node")
+    ),
 )
 
 

@@ -17,6 +17,7 @@ from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner
+from recollect.training.run_nodes import RunNodes, open_nodes
 
 
 @dataclass
@@ -26,6 +27,7 @@ class TrainedPolicy:
     renderer: Renderer
     learner: Learner
     sampler: Sampler
+    nodes: RunNodes | None = None  # of a Ray cluster
 
     def sync(self, version: int) -> None:
         """Give the sampler the learner's weights, as the given version."""
@@ -41,9 +43,11 @@ class TrainedPolicy:
         return {"*": self.binding}
 
     def close(self) -> None:
-        """End the processes that the learner and the sampler have, if any."""
+        """End the processes that the learner and the sampler have, if any, and give nodes back."""
         self.learner.close()
         self.sampler.close()
+        if self.nodes is not None:
+            self.nodes.close()
 
 
 def build_learner(
@@ -51,7 +55,7 @@ def build_learner(
 ) -> tuple[Learner, Renderer]:
     """The learner alone, for training without sampling, and the renderer."""
     with starting_model(cfg) as path:
-        learner = make_learner(cfg, path, optim, updates, warn)
+        learner = make_learner(cfg, path, optim, updates, warn, open_nodes(cfg, False, warn))
         return learner, load_renderer(path, cfg.agent.template)
 
 
@@ -73,7 +77,9 @@ def build(
         only = trained[0] if len(trained) == 1 else ""
         check_window(cfg, renderer, context_window(load_config(path)), longest_question, only)
         if say is not None and served(cfg.actor_rollout_ref.rollout):
-            fleet = make_fleet(cfg, path, renderer.decode, say, warn)
-            return TrainedPolicy(renderer, make_learner(cfg, path, optim, updates, warn), fleet)
-        learner = make_learner(cfg, path, optim, updates, warn)
-        return TrainedPolicy(renderer, learner, make_sampler(cfg, learner, path, renderer.decode))
+            nodes = open_nodes(cfg, True, say)
+            fleet = make_fleet(cfg, path, renderer.decode, say, warn, () if nodes is None else nodes.servers)
+            return TrainedPolicy(renderer, make_learner(cfg, path, optim, updates, warn, nodes), fleet, nodes)
+        nodes = open_nodes(cfg, False, say or warn)
+        learner = make_learner(cfg, path, optim, updates, warn, nodes)
+        return TrainedPolicy(renderer, learner, make_sampler(cfg, learner, path, renderer.decode), nodes)

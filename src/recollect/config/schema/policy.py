@@ -156,8 +156,10 @@ class Rollout:
     log_prob_max_token_len_per_gpu: int = positive(32768)  # tokens per micro-batch of old log-probabilities
     prefix_cache_tokens: int = not_negative(262144)  # tokens of finished prompts kept for reuse
     val_kwargs: ValSampling = field(default_factory=ValSampling)
-    # vLLM servers that the run starts on this machine; 0: one for every tensor_model_parallel_size GPUs
+    # vLLM servers that the run starts; 0: one for every tensor_model_parallel_size GPUs, on CPUs one for each node
     num_servers: int = not_negative(0)
+    nnodes: int = not_negative(0)  # nodes of a Ray cluster for servers alone; 0: servers are where the learner is
+    n_gpus_per_node: int = not_negative(0)  # GPUs (or CPUs) of each of them; 0: as many as trainer.n_gpus_per_node
     # vLLM servers that run already (http://HOST:PORT), on loopback or a private network; none: the run starts its own
     server_addresses: list[str] = each_address([])
     server_python: str = ""  # the Python that has vLLM; empty: the one that runs this program

@@ -11,7 +11,6 @@ from recollect.config.schema.bounds import (
     from_minus_one,
     must,
     not_negative,
-    only_one,
     positive,
 )
 from recollect.config.schema.policy import Optim
@@ -64,8 +63,9 @@ class Trainer:
     total_epochs: int = positive(1)  # passes over the data when total_training_steps is not given
     # where metrics go; metrics.jsonl is always written
     logger: list[str] = choice(*OWN_LOGGERS, of=TRACKERS, default=["console"], own=True)
-    nnodes: int = only_one("needs several machines, and this version trains on one")  # machines that train; only 1 here
-    # ranks that train together: one for each GPU, or so many processes with device=cpu; 0 and 1: this process alone
+    nnodes: int = positive(1)  # nodes with ranks; more than 1: nodes of a Ray cluster
+    node_wait_s: float = positive(300.0)  # how long Ray may take to give a node, at the start and for a lost one
+    # ranks of a node: one for each GPU, or so many processes with device=cpu; 0 and 1 on one node: this process alone
     n_gpus_per_node: int = not_negative(1)
     gpus: list[int] = each_number()  # the numbers of the GPUs that train, one for each rank; none: the first ones
     critic_warmup: int = not_negative(0)  # first steps in which only the critic learns

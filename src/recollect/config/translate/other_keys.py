@@ -9,7 +9,7 @@ from typing import Any
 from recollect.config.translate.key_answer import Alias, Answer, Given, Refused, Same
 from recollect.config.translate.policy_keys import KL_WORDS
 
-RAY = "there is no Ray here: a run is one process"
+RAY = "a run on several nodes joins the Ray cluster as it is (RAY_ADDRESS); otherwise there is no Ray"
 ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
 PROFILER = "there is no profiler; metrics.jsonl has the times of each step"
 SYNCHRONOUS = "the step is synchronous: sampling, update, new weights"
@@ -64,7 +64,7 @@ ANSWERS: Mapping[str, Answer] = {
         "with trainer.resume_mode=resume_path",
         expand=lambda value, given: _resumed(value),
     ),
-    "trainer.ray_wait_register_center_timeout": Same(RAY),
+    "trainer.ray_wait_register_center_timeout": Alias("trainer.node_wait_s", "how long nodes are waited for"),
     "trainer.use_legacy_worker_impl": Same("it chooses between two programs of verl's for the same computation"),
     "trainer.use_v1": Same("it chooses between two programs of verl's for the same computation"),
     "trainer.v1.*": Refused(SYNCHRONOUS),
@@ -80,11 +80,13 @@ ANSWERS: Mapping[str, Answer] = {
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
     },
     **{
-        f"{ENV}.{name}": Same("it is for workers of Ray, and there are none: this process has its environment already")
+        f"{ENV}.{name}": Same(
+            "processes on nodes have the environment of `ray start` or of the job, all others that of this command"
+        )
         for name in ("CUDA_HOME", "PATH", "LD_LIBRARY_PATH", "TRITON_*", "NCCL_*", "VLLM_*", "SGLANG_*", "RAY_*")
     },
     f"{ENV}.*": Refused(
-        "no process of Ray is started: set the variable in the environment of this command", when=_set_already
+        "set the variable in the environment of this command, and on nodes in that of `ray start`", when=_set_already
     ),
     "ray_kwargs.*": Same(RAY),
     "ray_init.*": Same(RAY),

@@ -60,8 +60,8 @@ ANSWERS: Mapping[str, Answer] = {
         f"{R}.{name}": Refused(GPUS, fine=(1,))
         for name in ("data_parallel_size", "expert_parallel_size", "pipeline_model_parallel_size")
     },
-    f"{R}.nnodes": Refused(GPUS),
-    f"{R}.n_gpus_per_node": Refused(GPUS, fine=(1,)),
+    f"{R}.nnodes": Alias(f"{R}.nnodes", "nodes for servers alone; 0: they are where the learner is"),
+    f"{R}.n_gpus_per_node": Alias(f"{R}.n_gpus_per_node", "of each node for servers"),
     f"{R}.disaggregation.*": Refused(GPUS),
     f"{R}.engine_kwargs.*": Refused(ENGINE),
     f"{R}.update_weights_bucket_megabytes": Same(TRANSPORT),

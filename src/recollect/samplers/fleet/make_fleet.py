@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from recollect.config import Config, Rollout
+from recollect.config.nodes import server_nodes, units_of_server_node
 from recollect.config.staleness import goes_on
+from recollect.dist.machine import Machine
 from recollect.models.device import pick_device, pick_dtype
 from recollect.models.gpu_plan import SAMPLE, planned
 from recollect.models.kind_check import sees
@@ -71,9 +73,11 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
     storage = Path(rollout.server_storage).expanduser() / own if rollout.server_storage else run / SERVERS
     if rollout.server_addresses:
         return FleetPlan((), tuple(rollout.server_addresses), storage, run / SERVERS, dtype, window, reported)
-    count = server_count(cfg)
-    cache = None if device == "cuda" else _cache_bytes(config, dtype, window, rollout.max_num_seqs, count)
-    places = [devices(cfg, number, count) if device == "cuda" else () for number in range(count)]
+    count, nodes = server_count(cfg), server_nodes(cfg)
+    beside = -(-count // max(1, nodes))  # servers on one machine
+    cache = None if device == "cuda" else _cache_bytes(config, dtype, window, rollout.max_num_seqs, beside)
+    place_of = partial(devices_there, cfg) if nodes else partial(devices, cfg, count=count)
+    places = [place_of(number) if device == "cuda" else () for number in range(count)]
     plans = [
         ServerPlan(
             folder=str(run / SERVERS / "model"),
@@ -82,11 +86,12 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
             window=window,
             cache_bytes=cache,
             devices=place,
-            threads=0 if device == "cuda" else max(1, (os.cpu_count() or 1) // count),
+            node=number % nodes if nodes else None,
+            threads=0 if device == "cuda" else max(1, (os.cpu_count() or 1) // beside),
             seed=cfg.trainer.seed,
             sleeps=rollout.free_cache_engine and not goes_on(cfg) and shares_gpus(cfg, place),
         )
-        for place in places
+        for number, place in enumerate(places)
     ]
     return FleetPlan(tuple(plans), (), storage, run / SERVERS, dtype, window, reported)
 
@@ -96,10 +101,20 @@ def server_count(cfg: Config) -> int:
     rollout = cfg.actor_rollout_ref.rollout
     if rollout.num_servers:
         return rollout.num_servers
+    nodes, size = server_nodes(cfg), rollout.tensor_model_parallel_size
+    if nodes and (rollout.nnodes or pick_device(cfg.trainer.device) == "cuda"):
+        return nodes * max(1, units_of_server_node(cfg) // size)
     if pick_device(cfg.trainer.device) != "cuda":
-        return 1
+        return max(1, nodes)
     gpus = len(rollout.gpus) or cfg.trainer.n_gpus_per_node
-    return max(1, gpus // rollout.tensor_model_parallel_size)
+    return max(1, gpus // size)
+
+
+def devices_there(cfg: Config, number: int) -> tuple[str, ...]:
+    """The GPUs of a server on a node, by their numbers among those that Ray gives the run there."""
+    size, there = cfg.actor_rollout_ref.rollout.tensor_model_parallel_size, units_of_server_node(cfg)
+    first = (number // server_nodes(cfg) * size) % (there - there % size)
+    return tuple(str(gpu) for gpu in range(first, first + size))
 
 
 def devices(cfg: Config, number: int, count: int) -> tuple[str, ...]:
@@ -133,7 +148,9 @@ def learner_devices(cfg: Config) -> list[str]:
 
 
 def shares_gpus(cfg: Config, place: Sequence[str]) -> bool:
-    """Whether the learner computes on GPUs of a server."""
+    """Whether the learner computes on GPUs of a server. On nodes of the learner its ranks have all of them."""
+    if server_nodes(cfg):
+        return bool(place) and not cfg.actor_rollout_ref.rollout.nnodes
     return bool(place) and not set(place).isdisjoint(learner_devices(cfg))
 
 
@@ -158,13 +175,17 @@ def make_fleet(
     decode: Callable[[Sequence[int]], str],
     say: Callable[[str], None] = lambda text: None,
     warn: Callable[[str], None] = lambda text: None,
+    machines: Sequence[Machine] = (),
 ) -> Fleet:
-    """The sampler of a configuration with rollout.name=vllm. Servers start with the first weights."""
+    """The sampler of a configuration with rollout.name=vllm. Servers start with the first weights.
+
+    ``machines`` are the nodes of the servers; none: they are on this machine.
+    """
     rollout, plan = cfg.actor_rollout_ref.rollout, fleet_plan(cfg, path)
     check_vllm(rollout)
-    processes = [
-        OwnServer(partial(launch, server), plan.logs / f"server-{i}.log") for i, server in enumerate(plan.servers)
-    ]
+    logs = [plan.logs / f"server-{i}.log" for i in range(len(plan.servers))]
+    where = [machines[s.node] if machines and s.node is not None else None for s in plan.servers]
+    processes = [OwnServer(partial(launch, s), log, at) for s, log, at in zip(plan.servers, logs, where, strict=True)]
     config, tokenizer = load_config(path), load_tokenizer(path)
     limits = FleetLimits(rollout.server_start_s, rollout.server_timeout_s, rollout.server_wait_s, rollout.max_num_seqs)
     store = WeightStore(plan.storage / "weights", plan.dtype)

@@ -199,7 +199,7 @@ class Members:
         assert member.client is not None
         until = time.monotonic() + (self.limits.start_s if member.process is not None else LOOK_S)
         while not await member.client.healthy():
-            if member.process is not None and (why := member.process.ended()) is not None:
+            if member.process is not None and (why := await in_thread(member.process.ended, {})) is not None:
                 raise ServerFailed(f"it did not start: {why}")
             if time.monotonic() > until:
                 key = "actor_rollout_ref.rollout.server_start_s"

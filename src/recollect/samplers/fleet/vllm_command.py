@@ -28,6 +28,7 @@ class ServerPlan:
     window: int
     cache_bytes: int | None  # for keys and values on a CPU; None: gpu_memory_utilization says
     devices: tuple[str, ...] = ()  # GPUs that it sees; none: a CPU
+    node: int | None = None  # which node of the servers it is on, where GPUs are counted anew; None: this machine
     threads: int = 0  # CPU threads, where it has no GPU
     sleeps: bool = False  # during updates, because the learner has GPUs of its devices; never on a CPU
     seed: int = 0
@@ -110,7 +111,10 @@ def environment(plan: ServerPlan, address: str, given: Mapping[str, str] | None 
         "HF_HUB_OFFLINE": "1",  # the model's folder is all it needs
     }
     if plan.devices:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(plan.devices)
+        given_here = [name for name in found.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        counted = plan.node is not None and given_here
+        names = [given_here[int(device)] for device in plan.devices] if counted else plan.devices
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(names)
     elif plan.threads:
         found.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # several servers would bind the same cores
         found["OMP_NUM_THREADS"] = str(plan.threads)

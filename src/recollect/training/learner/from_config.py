@@ -19,6 +19,7 @@ from recollect.models.scratch_models import SCRATCH
 from recollect.models.shared_weights import is_shared, see_same, twin
 from recollect.models.starting_model import starting_model
 from recollect.models.vision import freeze_tower
+from recollect.runs.directory import RunDirectory
 from recollect.samplers.sampler import Sampler
 from recollect.training.learner.adapt import adapt
 from recollect.training.learner.forward import check_head
@@ -29,16 +30,25 @@ from recollect.training.learner.ranks.place_of import place_of
 from recollect.training.learner.ranks.rank_settings import RankSettings
 from recollect.training.learner.ranks.ranks_learner import RanksLearner
 from recollect.training.learner.trained_model import TrainedModel
+from recollect.training.run_nodes import RunNodes
 
 
 def make_learner(
-    cfg: Config, path: str, optim: Optim, updates: int, warn: Callable[[str], None] = lambda message: None
+    cfg: Config,
+    path: str,
+    optim: Optim,
+    updates: int,
+    warn: Callable[[str], None] = lambda message: None,
+    nodes: RunNodes | None = None,
 ) -> Learner:
-    """The learner of a model folder; ``updates`` is the length of its schedule."""
+    """The learner of a model folder; ``updates`` is the length of its schedule. Its ranks may be on ``nodes``."""
     take_gpu(cfg)
     if (place := place_of(cfg)) is not None:
-        opened = starting_model(cfg) if cfg.actor_rollout_ref.model.path in SCRATCH else nullcontext(path)
-        return RanksLearner(cfg, LearnerRanks(RankSettings(cfg, optim, updates), place, opened, warn))
+        where = None if nodes is None else nodes.ranks
+        shared = RunDirectory.of(cfg).path.absolute().parent if where is not None else None
+        new = cfg.actor_rollout_ref.model.path in SCRATCH
+        opened = starting_model(cfg, within=shared) if new else nullcontext(path)
+        return RanksLearner(cfg, LearnerRanks(RankSettings(cfg, optim, updates), place, opened, warn, where))
     device, actor = pick_device(cfg.trainer.device), cfg.actor_rollout_ref.actor
     model = load_fitted(path, torch.float32, device)
     check_head(model)

@@ -46,6 +46,7 @@ from recollect.tools.mcp import ToolServer
 from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
+from recollect.workflows.dry_run.nodes_layout import nodes_layout, rows
 from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
@@ -79,11 +80,19 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     needs = memory(cfg, made)
     ranks = ranks_layout(cfg, needs)
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
-    found["servers"] = asdict(server_needs(cfg)) if served(cfg.actor_rollout_ref.rollout) else None
+    servers = server_needs(cfg) if served(cfg.actor_rollout_ref.rollout) else None
+    shares = nodes_layout(cfg, ranks, servers)
+    found["servers"] = None if servers is None else asdict(servers)
+    if shares:
+        found["nodes"] = [asdict(share) for share in shares]
     if ranks is not None:
         found |= {"ranks": ranks.summary(), "memory_total": ranks.total}
     found["seconds"] = _times(cfg, steps, made)
     _show(cfg, found, needs, console, ranks)
+    if shares and not console.quiet:
+        console.table(
+            "Nodes of the Ray cluster; Ray may choose others", ("", "at", "runs", "memory"), rows(shares, size)
+        )
     return found
 
 

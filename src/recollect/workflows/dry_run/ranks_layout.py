@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.config import Config
+from recollect.config.nodes import learner_nodes
 from recollect.models.gpu_plan import gpu_plan
 from recollect.training.learner.ranks.place_of import place_of
 from recollect.workflows.dry_run.predict import Need
@@ -25,6 +26,7 @@ class RanksLayout:
     driver: int  # bytes of what samples in the process that was started
     gpus: tuple[int, ...] = ()  # of the ranks
     sampling: int = 0  # the GPU of the driver
+    nodes: int = 1
 
     @property
     def each(self) -> int:
@@ -35,12 +37,13 @@ class RanksLayout:
     def total(self) -> int:
         """Bytes on the fullest device: a machine's memory holds all ranks, a GPU one of them."""
         if self.device == "cpu":
-            return self.driver + self.each * self.size
+            return self.driver + self.each * (self.size // self.nodes)
         return self.driver + self.each if self.sampling in self.gpus else max(self.driver, self.each)
 
     def summary(self) -> dict[str, Any]:
         """For programs."""
-        return {"count": self.size, "device": self.device, "fsdp_size": self.shards, "memory_each": self.each}
+        about = {"count": self.size, "nodes": self.nodes, "device": self.device}
+        return {**about, "fsdp_size": self.shards, "memory_each": self.each}
 
     def rows(self, words: Any) -> list[tuple[str, ...]]:
         """For people: ranks that hold the same, side by side; ``words`` says bytes."""
@@ -49,14 +52,23 @@ class RanksLayout:
         for first in range(0, self.size, self.shards):
             last = first + self.shards - 1
             who = f"rank {first}" if last == first else f"ranks {first}–{last}"
-            where = (
-                "CPU processes" if self.device == "cpu" else f"GPU {', '.join(map(str, self.gpus[first : last + 1]))}"
-            )
+            where = self._where(first, last)
             how = "all weights" if self.shards == 1 else f"1/{self.shards} of weights, gradients and moments each"
             rows.append((who, where, how, f"{words(self.each)} each: {parts}"))
         what = "samples" if self.device == "cpu" else f"samples on GPU {self.sampling}"
         what = what if self.driver else "keeps the loop; servers sample"
         return [*rows, ("driver", "this process", what, words(self.driver))]
+
+    def _where(self, first: int, last: int) -> str:
+        """Where some ranks are."""
+        each = self.size // self.nodes
+        inside = slice(first % each, last % each + 1) if first // each == last // each else slice(0, each)
+        where = "CPU processes" if self.device == "cpu" else f"GPU {', '.join(map(str, self.gpus[inside]))}"
+        if self.nodes == 1:
+            return where
+        if first // each == last // each:
+            return f"node {first // each}, {where}"
+        return f"nodes {first // each}–{last // each}, {where} of each"
 
 
 def ranks_layout(cfg: Config, needs: Sequence[Need]) -> RanksLayout | None:
@@ -68,4 +80,5 @@ def ranks_layout(cfg: Config, needs: Sequence[Need]) -> RanksLayout | None:
     driver = sum(need.total for need in needs if need.part == ELSEWHERE)
     plan = gpu_plan(cfg)
     gpus = ((), 0) if plan is None else (plan.train, plan.driver)
-    return RanksLayout(place.size, place.device, place.shards, held, driver, *gpus)
+    nodes = max(1, learner_nodes(cfg))
+    return RanksLayout(place.size, place.device, place.shards, held, driver, *gpus, nodes)

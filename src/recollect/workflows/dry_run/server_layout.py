@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from recollect.config import Config
+from recollect.config.nodes import server_nodes
 from recollect.config.staleness import goes_on
 from recollect.files.output import refuse_unwritable
 from recollect.samplers.fleet.make_fleet import FleetPlan, check_vllm, fleet_plan, make_fleet
+from recollect.samplers.fleet.vllm_command import ServerPlan
 from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import shape
 
@@ -64,14 +66,13 @@ def _ask(cfg: Config, path: str) -> None:
 
 
 def _places(plan: FleetPlan) -> tuple[str, ...]:
-    if plan.addresses:
-        return plan.addresses
-    gpus = [
-        f"GPU {', '.join(server.devices)}" + (", asleep during updates" if server.sleeps else "")
-        for server in plan.servers
-        if server.devices
-    ]
-    return tuple(gpus or [f"CPU, {server.threads} threads" for server in plan.servers])
+    return plan.addresses or tuple(_place(server) for server in plan.servers)
+
+
+def _place(server: ServerPlan) -> str:
+    what = f"GPU {', '.join(server.devices)}" if server.devices else f"CPU, {server.threads} threads"
+    what += ", asleep during updates" if server.sleeps else ""
+    return what if server.node is None else f"node {server.node} of those with servers, {what}"
 
 
 def _why_awake(cfg: Config, plan: FleetPlan) -> str:
@@ -101,12 +102,15 @@ def _refuse_too_large(cfg: Config, plan: FleetPlan, needs: ServerNeeds) -> None:
                 f"a vLLM server has {each / 2**30:.1f} GiB of weights on each GPU, and {key}.gpu_memory_utilization="
                 f"{rollout.gpu_memory_utilization} gives it {have / 2**30:.1f}: raise it or tensor_model_parallel_size"
             )
-        if needs.asleep > (host := _host_bytes()):
+        asleep = needs.asleep / max(1, server_nodes(cfg))
+        if asleep > (host := _host_bytes()):
             raise BadInput(
-                f"weights of servers that sleep take {needs.asleep / 2**30:.1f} GiB of host memory, and this machine "
+                f"weights of servers that sleep take {asleep / 2**30:.1f} GiB of host memory, and this machine "
                 f"has {host / 2**30:.1f}: set {key}.free_cache_engine=False"
             )
         return
+    if plan.servers[0].node is not None:
+        return  # the memory of the nodes is looked at where it is known
     have = _host_bytes()
     if (whole := needs.each * plan.count) > have:
         raise BadInput(

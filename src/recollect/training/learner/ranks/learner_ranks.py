@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.dist.place import RankPlace
-from recollect.dist.ranks import Passed, RankFailed, RankLost, Ranks
+from recollect.dist.ranks import Passed, RankFailed, RankLost, RankNodes, Ranks
 from recollect.training.learner.ranks.journal import Journal, RankCall
 from recollect.training.learner.ranks.rank_settings import RankSettings
 from recollect.training.learner.token_budget import FLOOR
@@ -35,17 +35,21 @@ class LearnerRanks:
         place: RankPlace,
         opened: AbstractContextManager[str],
         warn: Callable[[str], None],
+        nodes: RankNodes | None = None,
     ) -> None:
         stack = ExitStack()
         weakref.finalize(self, stack.close)  # a folder that was made for this lasts as long as it may be read
         self.settings = replace(settings, path=stack.enter_context(opened))
-        self.place, self.warn = place, warn
+        self.place, self.warn, self.nodes = place, warn, nodes
         self.journal = Journal()
         self._numbers = itertools.count(1)
-        self._start()
+        try:
+            self._start()
+        except RankLost as error:
+            raise RanksGone(str(error)) from None
 
     def _start(self) -> None:
-        self.ranks = Ranks(WORKER, self.settings, self.place)
+        self.ranks = Ranks(WORKER, self.settings, self.place, self.nodes)
 
     def number(self) -> int:
         """A number for a new object."""

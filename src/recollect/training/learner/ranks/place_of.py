@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recollect.config import Config
+from recollect.config.nodes import learner_nodes, ranks_of_node
 from recollect.dist.place import RankPlace
 from recollect.models.device import thread_counts
 from recollect.models.gpu_plan import RANKS as KEY
@@ -17,7 +18,8 @@ CRITIC_SIZE = "critic.fsdp_config.fsdp_size"
 def place_of(cfg: Config) -> RankPlace | None:
     """The place of rank 0, with all that it has in common with the others; None: one process trains."""
     plan = gpu_plan(cfg)
-    size = max(1, cfg.trainer.n_gpus_per_node)
+    each = ranks_of_node(cfg)
+    size = each * max(1, learner_nodes(cfg))
     if size < 2 and not (plan is not None and plan.apart):
         return None
     optimizers = {"actor_rollout_ref.actor.optim": cfg.actor_rollout_ref.actor.optim}
@@ -35,7 +37,7 @@ def place_of(cfg: Config) -> RankPlace | None:
             raise BadInput(f"critic.model.path={own}: ranks make one new model, the actor's, which is {actor}")
         if cfg.critic.optim.name == "muon":
             raise BadInput(f"critic.optim.name=muon needs whole matrices; use adamw, or {KEY}=1")
-    threads = cfg.trainer.threads or max(1, thread_counts(0, 0)[1] // size)
+    threads = cfg.trainer.threads or max(1, thread_counts(0, 0)[1] // each)
     device, gpus = ("cpu", ()) if plan is None else ("cuda", plan.train)
     return RankPlace(0, size, 0, device, shards, threads, "", float(cfg.actor_rollout_ref.nccl_timeout), gpus)
 

@@ -70,7 +70,11 @@ class RanksLearner(RanksPolicy):
         found: ModelFacts = self.ranks.ranks.about
         place = self.ranks.place
         spread = f"{place.shards} of them share the weights" if place.shards > 1 else "each has all weights"
-        note = f"{place.size} ranks train on this machine's {place.device.upper()}s; {spread}"
+        nodes = self.ranks.nodes
+        where = f"this machine's {place.device.upper()}s"
+        if nodes is not None:
+            where = f"the {place.device.upper()}s of {len(nodes.machines)} nodes"
+        note = f"{place.size} ranks train on {where}; {spread}"
         return replace(found, note="; ".join(part for part in (found.note, note) if part))
 
     # ---- RL ----
