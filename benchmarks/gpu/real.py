@@ -93,18 +93,18 @@ def luck(trajectory) -> float:  # type: ignore[no-untyped-def]
 
 
 def model_folder(args: argparse.Namespace, folder: Path) -> Path:
-    """The model that is trained; its weights are random where no folder is given."""
+    """The model that is trained: that of a folder, the embedded one on a CPU, else one with random weights."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-    from recollect.models.tiny import build_tokenizer
+    from recollect.models.tiny import TINY, build_tokenizer
 
-    given = args.model
+    given = args.model or (TINY if args.device == "cpu" else None)
     if given and (Path(given) / "model.safetensors").exists():
         return Path(given)
     tokenizer = AutoTokenizer.from_pretrained(given) if given else build_tokenizer()
     width, layers, heads, kv, mlp = args.size
     config = LlamaConfig(
-        vocab_size=49152 if args.device == "cuda" else max(512, len(tokenizer)),
+        vocab_size=49152,
         hidden_size=width,
         num_hidden_layers=layers,
         num_attention_heads=heads,
@@ -320,8 +320,8 @@ def peer(args: argparse.Namespace, folder: Path, agent: str, attempts: int, ours
     turns, prompt, new = {"reader": (5, 380, MEAN), "one_turn": (1, 40, 128), "waiting_tools": (4, 120, MEAN)}[agent]
     longest = MOST if agent == "reader" else new  # a batch waits for its longest row
     path = model_folder(args, folder / "model")
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa").cuda()
-    ids = torch.randint(5, 1000, (min(attempts, 512), prompt), device="cuda")
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa").to(args.device)
+    ids = torch.randint(5, min(1000, model.config.vocab_size), (min(attempts, 512), prompt), device=args.device)
     limits = {"max_new_tokens": longest, "min_new_tokens": longest, "do_sample": True, "top_k": 0, "pad_token_id": 0}
     generate = lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **limits)
     model.eval()
@@ -380,13 +380,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--shape", choices=SHAPES, default="135M", help="of random weights")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--profile", type=int, default=0, help="kernels and functions to print")
+    parser.add_argument("--profile", type=int, default=12, help="kernels and functions to print; 0: no profile")
     parser.add_argument("--peer", action="store_true", help="also by transformers alone")
     parser.add_argument("settings", nargs="*", help="key=value, as on the command line")
     args = parse(parser)
     args.size = SHAPES[args.shape]
     if args.device == "cpu":
-        args.size, args.tasks, args.samples = (128, 4, 4, 2, 256), min(8, args.tasks), min(4, args.samples)
+        args.tasks, args.samples = min(8, args.tasks), min(4, args.samples)
     with leaving_the_old():  # as every run does
         work(args)
 
