@@ -15,6 +15,7 @@ import torch
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
 from recollect.runtime.event_loop import TimedRuns
+from recollect.serve.arbor.job_shelf import JobShelf
 from recollect.training.rl.ahead import Ahead
 from recollect.training.rl.gather import Gathered, TooManyFailures, WrongVersion
 from recollect.training.rl.overlap import Overlapped
@@ -200,7 +201,7 @@ def test_runs_that_are_cancelled_begin_no_more() -> None:
         runs.run(asyncio.sleep(600))
 
 
-def test_settings_that_cannot_be() -> None:
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
     for settings, said in (
         (["trainer.max_staleness=17"], "trainer.max_staleness=17 must be from 0 to 16"),
         (["trainer.max_staleness=-1"], "trainer.max_staleness=-1 must be from 0 to 16"),
@@ -212,6 +213,8 @@ def test_settings_that_cannot_be() -> None:
     ):
         with pytest.raises(BadInput, match=said):
             compose("needle", settings)
+    with pytest.raises(BadInput, match="max_staleness=1: clients say when their jobs sample; leave it out"):
+        JobShelf(tmp_path, ["trainer.max_staleness=1"]).check()
 
 
 def test_importance_is_never_off() -> None:

@@ -34,7 +34,7 @@ from recollect.training.rl.gather import Gatherer
 from recollect.training.rl.metrics import memory_row
 from recollect.training.rl.offline import OfflineStream, check_ids, imitation, read_offline
 from recollect.training.rl.overlap import sampling_ahead
-from recollect.training.rl.started import read_started, write_started
+from recollect.training.rl.started import Started, read_started, write_started
 from recollect.training.rl.step import Progress, Reinforce
 from recollect.training.rl.validate import check_validation, final_evaluation, judge, keep_best, validate
 from recollect.training.setup import TrainedPolicy, build
@@ -217,13 +217,24 @@ class TrainRun:
         try:
             return self.rl.step()
         except EndpointGone as gone:
-            lost = self.progress.step if self.ahead is None else self.ahead.sampling
-            self.run.save_trajectories(f"lost-{lost + 1:06d}", gone.groups)
-            if self.ahead is not None and self.ahead.overlaps:  # the weights that sampled are gone
-                raise EndpointGone(f"{gone}; the same command goes on from the newest checkpoint") from None
+            raise self._gone(gone) from None
+
+    def _settled(self) -> Started:
+        """The batches that were sampled ahead, when nothing is under way any more."""
+        try:
+            return {} if self.ahead is None else self.ahead.settled()
+        except EndpointGone as gone:
+            raise self._gone(gone) from None
+
+    def _gone(self, gone: EndpointGone) -> EndpointGone:
+        """The end of a run whose endpoint is gone; it is saved, unless the weights that sampled are gone as well."""
+        lost = self.progress.step if self.ahead is None else self.ahead.sampling
+        self.run.save_trajectories(f"lost-{lost + 1:06d}", gone.groups)
+        at = "the same command goes on from the newest checkpoint"
+        if self.ahead is None or not self.ahead.overlaps:
             self._save()
             at = f"saved at step {self.progress.step}, the same command goes on"
-            raise EndpointGone(f"{gone}; {self._left() or at}") from None
+        return EndpointGone(f"{gone}; {self._left() or at}")
 
     def _finish(self) -> dict[str, Any]:
         cfg, progress = self.cfg, self.progress
@@ -238,7 +249,7 @@ class TrainRun:
             self.run.save_trajectories("evaluation", groups)
         progress.seconds["eval"] += time.monotonic() - start
         progress.seconds["total"] += time.monotonic() - self.began
-        self._write_fidelity()
+        self.run.write_json("fidelity.json", progress.fidelity())
         others = self.roles.hashes()
         changed = [role for role, found in others.items() if found.get("before") != found.get("after")]
         assert not changed, f"the frozen weights of {changed[0]} have changed"
@@ -268,6 +279,7 @@ class TrainRun:
         """Held-out success now, and whether trainer.best_metric was never better."""
         trainer, progress = self.cfg.trainer, self.progress
         title = {"base": "before training", "sft": "after SFT"}.get(phase, f"after step {progress.step}")
+        self._settled()
         if self.ahead is not None:
             self.ahead.catch_up(progress.step)
         groups, row = validate(self.collector, self.val_tasks, self.console, title)
@@ -285,7 +297,7 @@ class TrainRun:
         now = time.monotonic()
         progress.seconds["total"] += now - self.began
         self.began = now
-        started = {} if self.ahead is None or progress.stopped else self.ahead.settled()
+        started = {} if progress.stopped else self._settled()
         given = self.policy.learner, self.policy.renderer, progress.state(), self.critic
         more = lambda folder: write_started(folder, started)
         checkpoint.save(self.folder, f"step-{progress.step}", *given, more)
@@ -293,22 +305,12 @@ class TrainRun:
         keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)
         checkpoint.prune(self.folder, "sft", 0)
-        self._write_fidelity()
+        self.run.write_json("fidelity.json", progress.fidelity())
 
     def _left(self) -> str:
         """The message for a run that saves nothing."""
         never = self.cfg.trainer.save_freq < 0
         return "trainer.save_freq=-1 saves nothing, so the same command starts anew" if never else ""
-
-    def _write_fidelity(self) -> None:
-        progress = self.progress
-        share = progress.sampled_tokens / progress.trained_tokens if progress.trained_tokens else None
-        record = {
-            "trained_tokens": progress.trained_tokens,
-            "sampled_tokens": progress.sampled_tokens,
-            "fidelity": share,
-        }
-        self.run.write_json("fidelity.json", record)
 
     def _load_progress(self) -> bool:
         """Weights, optimizer and progress of the checkpoint that the run goes on from; False when there is none."""

@@ -39,7 +39,9 @@ class JobShelf:
 
     def check(self) -> None:
         """Refuse settings and folders that cannot work, before anything starts."""
-        compose(None, list(self.settings))
+        ahead = compose(None, list(self.settings)).trainer.max_staleness
+        if ahead:
+            raise BadInput(f"trainer.max_staleness={ahead}: clients say when their jobs sample; leave it out")
         refuse_unwritable(self.folder, f"the folder of jobs {self.folder}")
 
     def records(self) -> dict[str, tuple[JobRecord, Path]]:

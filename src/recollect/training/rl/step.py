@@ -46,6 +46,11 @@ class Progress:
     def state(self) -> dict[str, Any]:
         return asdict(self)
 
+    def fidelity(self) -> dict[str, Any]:
+        """How many trained tokens there were, and how many of them are sampled ids."""
+        share = self.sampled_tokens / self.trained_tokens if self.trained_tokens else None
+        return {"trained_tokens": self.trained_tokens, "sampled_tokens": self.sampled_tokens, "fidelity": share}
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what a checkpoint says; refuse what cannot be a run's progress."""
         kinds = {f.name: type(getattr(self, f.name)) for f in fields(self)}
