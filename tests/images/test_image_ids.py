@@ -63,7 +63,7 @@ def test_nothing_is_kept_of_an_image_that_nobody_holds() -> None:
     del again
     gc.collect()
     assert len(module._seen) <= before
-    with pytest.raises(KeyError):
+    with pytest.raises(AssertionError, match="whoever keeps ids keeps their images"):
         grid_of(base)
 
 

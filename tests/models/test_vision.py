@@ -149,7 +149,7 @@ def test_an_image_that_nobody_holds_is_said_to_be_gone() -> None:
     _, ours = seeing_pair("qwen2_5_vl")
     image: Any = noise_of(np.random.default_rng(11), 32, 32)
     ids = image_ids(image, PATCHES.grid(image))
-    del image
     packed = pack([build_tree([0], [np.concatenate([[9], ids, [9]])])], [np.arange(len(ids) + 2) > len(ids)], [0])
+    del image
     with pytest.raises(AssertionError, match="whoever keeps ids keeps their images"):
         logprobs_and_entropy(ours, packed)

@@ -35,7 +35,7 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
-class Held:
+class HostedProcess:
     """A process in a slot of a host."""
 
     life: str
@@ -69,7 +69,7 @@ class NodeHost:
         """Whether a file or folder is here."""
         return is_there(path)
 
-    def start(self, slot: str, launcher: Launcher, log: Path | None) -> Held:
+    def start(self, slot: str, launcher: Launcher, log: Path | None) -> HostedProcess:
         """Start a process in a slot; what was in it ends first."""
         with self.lock:
             old = self.slots.pop(slot, None)
@@ -80,9 +80,9 @@ class NodeHost:
         process = KeptProcess(replace(made, environment=plain), log, self.address, apart=True)
         with self.lock:
             self.slots[slot] = process
-        return Held(self.life, slot, process.group, process.port)
+        return HostedProcess(self.life, slot, process.group, process.port)
 
-    def look(self, held: Held) -> str | None:
+    def look(self, held: HostedProcess) -> str | None:
         """How a process ended, and what it said last; None while it runs."""
         process = self._of(held)
         if process is None:
@@ -93,12 +93,12 @@ class NodeHost:
         how = f"killed by signal {-process.code}" if process.code < 0 else f"exit {process.code}"
         return f"{how}: {said}"
 
-    def kill(self, held: Held) -> None:
+    def kill(self, held: HostedProcess) -> None:
         """End a process at once."""
         if (process := self._of(held)) is not None:
             process.kill()
 
-    def stop(self, held: Held) -> None:
+    def stop(self, held: HostedProcess) -> None:
         """End a process in order."""
         if (process := self._of(held)) is not None:
             process.stop()
@@ -113,7 +113,7 @@ class NodeHost:
         for worker in workers:
             worker.join()
 
-    def _of(self, held: Held) -> KeptProcess | None:
+    def _of(self, held: HostedProcess) -> KeptProcess | None:
         with self.lock:
             process = self.slots.get(held.slot)
         same = process is not None and held.life == self.life and process.group == held.group

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from recollect import __version__
 from recollect.dist.machine import LOOPBACK, Launcher, NodeLost
-from recollect.dist.node_host import Held, HostFacts, NodeHost, first_of, is_there
+from recollect.dist.node_host import HostedProcess, HostFacts, NodeHost, first_of, is_there
 from recollect.dist.ray_cluster import NodeFacts, RayCluster
 from recollect.dist.ray_room import Bundle
 from recollect.types import BadInput
@@ -165,7 +165,7 @@ class RayNode:
 class RemoteProcess:
     """A process on a node."""
 
-    def __init__(self, node: RayNode, held: Held, address: str) -> None:
+    def __init__(self, node: RayNode, held: HostedProcess, address: str) -> None:
         self.node, self.held, self.address = node, held, address
         self.port, self.group = held.port, held.group
         self.heard = time.monotonic()

@@ -44,6 +44,7 @@ class Span(NamedTuple):
     skipped: int = 0
 
 
+GONE = "the image of an id is gone: whoever keeps ids keeps their images"
 _images: WeakValueDictionary[int, Image] = WeakValueDictionary()
 _seen: dict[int, tuple[str, Grid]] = {}  # by the image's first id: content and grid, while somebody holds it
 
@@ -76,14 +77,15 @@ def has_images(ids: Sequence[int] | np.ndarray) -> bool:
 
 
 def grid_of(base: int) -> Grid:
-    """How the image with this first id is seen."""
+    """How the image with this first id is seen; somebody has to hold it."""
+    assert base in _seen, GONE
     return _seen[base][1]
 
 
 def image_of(base: int) -> Image:
     """The image with this first id; somebody has to hold it."""
     found = _images.get(base)
-    assert found is not None, "the image of an id is gone: whoever keeps ids keeps their images"
+    assert found is not None, GONE
     return found
 
 
