@@ -58,6 +58,15 @@ class Again:
 class Nothing:
     """Events and streams: all work is done when a call returns."""
 
+    def __init__(self, enable_timing: bool = False) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0
+
     def __getattr__(self, name: str) -> Any:
         return lambda *args: None
 
@@ -144,6 +153,13 @@ def test_it_is_the_path_that_a_gpu_takes(model: Any) -> None:
     there = interpreted(model)
     assert backend_of(there).layers is not None
     assert backend_of(there).flash
+
+
+def test_the_gpu_s_time_is_added_up(model: Any) -> None:
+    there = interpreted(model)
+    assert there.statistics().gpu_seconds == 0.0
+    run(there, [ids(0, 30)], temperature=0.0, max_tokens=5)
+    assert there.statistics().gpu_seconds == pytest.approx(0.001 * 6)  # a prefill and five steps of a millisecond
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -39,7 +39,7 @@ class Sampler:
         self.taken.append(version)
 
     def statistics(self) -> Any:
-        return SimpleNamespace(prefill_seconds=0.0, decode_seconds=0.0, outside=True)
+        return SimpleNamespace(prefill_seconds=0.0, decode_seconds=0.0, outside=True, gpu_seconds=None)
 
 
 class Learner:

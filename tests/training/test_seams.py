@@ -55,7 +55,7 @@ CONCRETE = {
 class Statistics:
     steps = prompt_tokens = computed_prompt_tokens = sampled_tokens = peak_rows = decoding = waiting = 0
     prefill_seconds = decode_seconds = 0.0
-    outside = False
+    outside, gpu_seconds = False, None
 
 
 class FakeSampler:

@@ -61,6 +61,10 @@ class Backend(Protocol):
         """Free a row's slot, before the row is taken out and the last row takes its place."""
         ...
 
+    def gpu_seconds(self) -> float | None:
+        """How long a GPU has worked on steps, where that is known."""
+        ...
+
     def reset(self) -> None:
         """Forget the rows, and all that was derived from the weights."""
         ...

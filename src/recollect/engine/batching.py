@@ -7,13 +7,14 @@ What prompts share is computed once, and rows join and leave at any step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from recollect.engine.backend import Backend
 from recollect.engine.choose import choose_backend
-from recollect.engine.loop import EngineLoop
+from recollect.engine.loop import EngineLoop, EngineStats
 from recollect.engine.prefix import PrefixCache, PrefixChunk
 from recollect.engine.request import EngineRequest
 from recollect.engine.schedule import Scheduler
@@ -81,6 +82,10 @@ class Engine(EngineLoop):
 
     def _keep(self, request: EngineRequest, row: int, sampled: list[int]) -> None:
         self.scheduler.keep(request, int(self.state.slot[row]), sampled)
+
+    def statistics(self) -> EngineStats:
+        """What was done so far, and what is under way."""
+        return replace(super().statistics(), gpu_seconds=self.backend.gpu_seconds())
 
     def _forget(self) -> None:
         super()._forget()

@@ -44,6 +44,7 @@ class EngineStats:
     decoding: int = 0  # rows under way; counted when somebody asks
     waiting: int = 0  # requests that have no row yet; likewise
     outside: bool = False  # it samples in this process
+    gpu_seconds: float | None = None  # in which a GPU worked on steps, where that is known; likewise
 
 
 class EngineLoop(ABC):

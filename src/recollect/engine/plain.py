@@ -73,6 +73,10 @@ class PlainBackend:
             state.slot[last] = row
         self._rows_changed = True
 
+    def gpu_seconds(self) -> float | None:
+        """Not known here."""
+        return None
+
     def reset(self) -> None:
         """Forget the rows."""
         self.stack = PrefixStack(self.cache)

@@ -89,8 +89,20 @@ def _limited(text: Any) -> dict[str, Any]:
             values[key] = _inside(value, values.get("vocab_size", VOCABULARY))
     lists = {k: v for k, v in values.items() if isinstance(v, list) and len(v) == layers}
     count = max([LAYERS, *(_covering(v) for v in lists.values()), *(values.get(k) or 0 for k in _PERIODS)])
-    count = min(layers, count, MOST_LAYERS)
-    return values | ({name: count} if name in values else {}) | {k: v[:count] for k, v in lists.items()}
+    return _shortened(values, name, layers, min(layers, count, MOST_LAYERS))
+
+
+def with_layers(text: Any, most: int) -> dict[str, Any]:
+    """The values of a configuration with at most so many layers, all else as it is."""
+    layers = getattr(text, "num_hidden_layers", 0)
+    name = text.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    return _shortened(text.to_dict(), name, layers, min(layers, most))
+
+
+def _shortened(values: dict[str, Any], name: str, layers: int, count: int) -> dict[str, Any]:
+    """The first layers alone; what is a list over layers is cut."""
+    lists = {k: v[:count] for k, v in values.items() if isinstance(v, list) and len(v) == layers}
+    return values | ({name: count} if name in values else {}) | lists
 
 
 def _inside(ids: Any, vocabulary: int) -> Any:

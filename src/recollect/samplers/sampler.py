@@ -30,6 +30,7 @@ class SamplerStatistics(Protocol):
     peak_rows: int
     decoding: int  # rows under way
     waiting: int  # requests that have no row yet
+    gpu_seconds: float | None  # in which a GPU worked on steps of this process, where that is known
     outside: bool  # other processes sample, while this one waits or runs agents
 
 

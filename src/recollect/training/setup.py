@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recollect.agents.session import Binding
 from recollect.agents.window import check_window
@@ -15,8 +15,10 @@ from recollect.models.load import context_window, load_config, load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.sampler import Sampler
+from recollect.training.compile_ahead import CompilingAhead, compile_ahead
 from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner
+from recollect.training.learner.ranks.place_of import place_of
 from recollect.training.run_nodes import RunNodes, open_nodes
 
 
@@ -28,6 +30,7 @@ class TrainedPolicy:
     learner: Learner
     sampler: Sampler
     nodes: RunNodes | None = None  # of a Ray cluster
+    compiling: CompilingAhead = field(default_factory=CompilingAhead)
 
     def sync(self, version: int) -> None:
         """Give the sampler the learner's weights, as the given version."""
@@ -46,6 +49,7 @@ class TrainedPolicy:
         """End the processes that the learner and the sampler have, if any, and give nodes back."""
         self.learner.close()
         self.sampler.close()
+        self.compiling.close()
         if self.nodes is not None:
             self.nodes.close()
 
@@ -81,5 +85,11 @@ def build(
             fleet = make_fleet(cfg, path, renderer.decode, say, warn, () if nodes is None else nodes.servers)
             return TrainedPolicy(renderer, make_learner(cfg, path, optim, updates, warn, nodes), fleet, nodes)
         nodes = open_nodes(cfg, False, say or warn)
-        learner = make_learner(cfg, path, optim, updates, warn, nodes)
-        return TrainedPolicy(renderer, learner, make_sampler(cfg, learner, path, renderer.decode), nodes)
+        compiling = compile_ahead(cfg, path, renderer.stop_ids) if place_of(cfg) is None else CompilingAhead()
+        try:
+            learner = make_learner(cfg, path, optim, updates, warn, nodes)
+            sampler = make_sampler(cfg, learner, path, renderer.decode)
+        except BaseException:
+            compiling.close()
+            raise
+        return TrainedPolicy(renderer, learner, sampler, nodes, compiling)

@@ -21,6 +21,7 @@ from recollect.engine.backend import AdmissionRules, Deliver
 from recollect.engine.cuda.device_cache import DeviceCache, MemoryLimit
 from recollect.engine.cuda.device_rows import DeviceRows, StepKind
 from recollect.engine.cuda.flash_prefill import FlashPrefill, in_groups, supports
+from recollect.engine.cuda.gpu_clock import GpuClock
 from recollect.engine.cuda.graph_pool import GraphPool
 from recollect.engine.cuda.layers import Layers
 from recollect.engine.cuda.matmuls import MOST_ROWS
@@ -73,7 +74,7 @@ class CudaBackend(PlainBackend):
         self._parameters = sum(p.numel() for p in model.parameters())
         self._sampler = torch.compile(sample, dynamic=True) if compiled else sample
         self._graph_of = (-1, -1)  # the generations of the cache and of the rows that the graphs were captured with
-        self._pool = GraphPool()
+        self._pool, self._clock = GraphPool(), GpuClock()
         self._pending: PendingStep | None = None
         self._stale = True  # the device does not know the rows as they are
         self._steps = 0  # launched
@@ -114,6 +115,7 @@ class CudaBackend(PlainBackend):
         if pending is None:
             return
         pending.done.synchronize()
+        self._clock.read()
         rows = np.flatnonzero(state.since[: len(state.requests)] <= pending.number)  # later ones took no part in it
         if not len(rows):
             return
@@ -126,6 +128,10 @@ class CudaBackend(PlainBackend):
         """Free a row's slot."""
         self._free.append(int(state.slot[row]))
         self._stale = self._rows_changed = True
+
+    def gpu_seconds(self) -> float:
+        """How long the GPU has worked on steps."""
+        return self._clock.read()
 
     def reset(self) -> None:
         """Forget the rows."""
@@ -176,7 +182,8 @@ class CudaBackend(PlainBackend):
         if self.flash and (self.layers is None or tokens * self._parameters > GRAPH_WORK):
             part = FlashPrefill(self.cache, slots, joining, chunks).part()
             ids, positions = (self.tensor(np.concatenate(x)) for x in (part.tokens, part.positions))
-            self._run(ids, positions, StepPlan([(part.attention, tokens)], self.cache.layers, self._none))
+            with self._clock.working():
+                self._run(ids, positions, StepPlan([(part.attention, tokens)], self.cache.layers, self._none))
             return
         rows = [of_row(r, slot, self.cache) for r, slot in zip(joining, slots, strict=True)]
         self._fill_and_run(tokens, [*rows, *map(of_chunk, chunks)])
@@ -190,11 +197,13 @@ class CudaBackend(PlainBackend):
         batch.fill(new)
         if self.layers is None:
             batch.total = tokens
-            self._run(batch.tokens[:tokens], batch.positions[:tokens], batch)
+            with self._clock.working():
+                self._run(batch.tokens[:tokens], batch.positions[:tokens], batch)
             return
         if size not in self.prefill_graphs:
             self.prefill_graphs[size] = self._pool.capture(lambda: self._run(batch.tokens, batch.positions, batch))
-        self.prefill_graphs[size].replay()
+        with self._clock.working():
+            self.prefill_graphs[size].replay()
 
     def _run(self, tokens: Tensor, positions: Tensor, plan: AttentionPlan) -> None:
         """A forward pass for the keys and values that it stores."""
@@ -277,7 +286,8 @@ class CudaBackend(PlainBackend):
             self.graphs[kind] = self._pool.capture(self._decode_body)
             for array, before in zip(self.rows.moved, saved, strict=True):
                 array.copy_(before)
-        self.graphs[kind].replay()
+        with self._clock.working():
+            self.graphs[kind].replay()
 
     def _decode_body(self) -> None:
         """What a graph captures: logits of every row's token, and the next token sampled from them."""

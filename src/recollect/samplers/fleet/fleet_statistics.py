@@ -20,6 +20,7 @@ class FleetStatistics:
     decoding: int = 0
     waiting: int = 0
     outside: bool = True
+    gpu_seconds: float | None = None
     taken_out: int = 0  # servers, each time
     repeated: int = 0  # requests that were given to another server
     syncs: int = 0

@@ -23,6 +23,7 @@ class NothingDone:
     decoding: int = 0
     waiting: int = 0
     outside: bool = False
+    gpu_seconds: float | None = None
 
 
 class NoModel:

@@ -39,7 +39,10 @@ def rollout_times(before: SamplerStatistics, after: SamplerStatistics, waited: f
     prefill, decode = after.prefill_seconds - before.prefill_seconds, after.decode_seconds - before.decode_seconds
     if after.outside:  # this process waited meanwhile
         waited = max(0.0, waited - prefill - decode)
-    return {
+    busy = {}
+    if before.gpu_seconds is not None and after.gpu_seconds is not None:
+        busy["gpu/busy"] = (after.gpu_seconds - before.gpu_seconds) / whole
+    return busy | {
         "time/rollout/prefill": prefill,
         "time/rollout/decode": decode,
         "time/rollout/waiting": waited,
