@@ -19,7 +19,10 @@ from recollect.oracles.reading_oracle import around
 from recollect.training.sft.oracle import BalancedBatches, kinds_of, played
 from recollect.training.sft.sources import batches_of, check_source
 from recollect.types import BadInput, Group, Sample, Task
+from recollect.workflows.data.locomo_files import LocomoOptions, write_locomo
 from tests.commands import run
+from tests.data.conversations import conversation
+from tests.data.conversations import write as write_conversations
 
 LIMITS = "recurrent.memory.config"
 SMALL = [f"{LIMITS}.chunk_size=40", f"{LIMITS}.max_memorization_length=30", f"{LIMITS}.split=sentence"]
@@ -267,3 +270,23 @@ def test_the_command_imitates_and_goes_on_with_rl(tmp_path: Path) -> None:
     assert "held-out conversations after 2: loss" in done.stdout
     phases = {json.loads(line).get("phase") for line in (out / "metrics.jsonl").read_text().splitlines()}
     assert {"base", "sft"} <= phases
+
+
+CONVERSATION = ("agent.agent_type=conversation_qa", "agent.reward_name=memory_qa", "memory.scores=[locomo_f1]")
+
+
+def test_an_oracle_says_the_answers_about_a_conversation(tmp_path: Path, renderer: Renderer) -> None:
+    source = write_conversations(tmp_path / "locomo.json", conversation("conv-1"))
+    write_locomo(source, tmp_path / "data", LocomoOptions("all"), str)
+    files = str(tmp_path / "data" / "test.jsonl")
+    (group,) = solved(settings(files, *CONVERSATION), renderer)
+    (trajectory,) = group.trajectories
+    wanted = ["a bowl, a bicycle", "7 May 2023", "a baker; he wants to start a bakery", "Rex"]
+    assert sorted(text for _, text in said(group)) == sorted([*wanted, "Not mentioned in the conversation"])
+    assert trajectory.answers is not None
+    assert trajectory.answers[:4] == wanted
+    assert trajectory.reward > 0.8
+    prompt = next(t for t in trajectory.turns if t.completion.text == "7 May 2023").prompt_ids
+    assert "Ana: I went to a pottery class" in renderer.decode(prompt)
+    with pytest.raises(BadInput, match=r"does not write conversation\.memory=recurrent"):
+        solved(settings(files, *CONVERSATION, "conversation.memory=recurrent"), renderer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +25,12 @@ class Moment:
     room: int  # tokens that the turn may have, its end included
     renderer: Renderer
     cfg: Config
-    known: Sequence[Known]  # about the questions of the task
+    look_up: Callable[[], Sequence[Known]]  # what is known about the questions of the task
+
+    @cached_property
+    def known(self) -> Sequence[Known]:
+        """What is known about the questions of the task; finding it out reads the document."""
+        return self.look_up()
 
     @cached_property
     def _shown(self) -> str:

@@ -46,7 +46,7 @@ class Attempt:
         """What the oracle says, as ids that end like the model's own turns do."""
         oracle, renderer = self.oracle, self.oracle.renderer
         shown = renderer.decode(prompt_ids)
-        known = oracle.known(self.task)
+        known = lambda: oracle.known(self.task)
         moment = Moment(self.task, self.trajectory, shown, sampling.max_tokens, renderer, oracle.cfg, known)
         text = oracle.say(moment)
         ids = (*renderer.encode(text), renderer.end_id)
@@ -66,6 +66,8 @@ def check_oracle(cfg: Config) -> None:
     agent, parser = cfg.agent.agent_type, cfg.agent.tool_parser
     if agent not in ORACLES:
         raise BadInput(f"sft.data=oracle: no oracle plays agent.agent_type={agent}; one plays {', '.join(ORACLES)}")
+    if problem := ORACLES[agent].problem(cfg):
+        raise BadInput(f"sft.data=oracle: {problem}")
     if parser is not None and parser not in TOOL_WRITERS:
         raise BadInput(
             f"sft.data=oracle writes calls for agent.tool_parser={', '.join(TOOL_WRITERS)}, and not for {parser}"

@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,18 @@ def find_embedder(name: str | None, served: str | None = None, timeout_s: float 
     except Exception as error:  # whatever is wrong with a folder, or a name that cannot be looked up
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise BadInput(f"search.embedding_model={folder} cannot be loaded: {said[0][:200]}") from None
-    return lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
+    return _one_at_a_time(lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False))
+
+
+def _one_at_a_time(embedder: Embedder) -> Embedder:
+    """The same for many threads: a fast tokenizer fails where two threads set its padding at once."""
+    free = Lock()
+
+    def one(texts: list[str]) -> Any:
+        with free:
+            return embedder(texts)
+
+    return one
 
 
 def _folder(name: str | None) -> str:
