@@ -21,7 +21,7 @@ SHARES_OF_PROBLEMS = "80,6,14"
 SQUAD = ("xquad_en_train.json", "nq_qed.json")
 CLOSED = ("agent.agent_type=chat", "agent.tools=[]", "agent.system_prompt=Answer the question.")
 SEVERAL_ON_A_GPU = (  # what one process may take of a GPU's memory
-    "actor_rollout_ref.rollout.gpu_memory_utilization=0.06",
+    "actor_rollout_ref.rollout.gpu_memory_utilization=0.035",
     "actor_rollout_ref.rollout.prefix_cache_tokens=65536",
     "actor_rollout_ref.rollout.free_cache_engine=False",
 )
@@ -36,7 +36,7 @@ class Job:
     words: tuple[str, ...]  # after `recollect`, or after `python` where the first one is a file
     needs: tuple[Path, ...] = ()  # files and folders that have to be there
     after: str = ""  # a job that has to have ended, if it is one of those that run
-    gigabytes: float = 8.0  # of the GPU's memory, about
+    gigabytes: float = 7.0  # of the GPU's memory, about
     until: float = 1.0  # share of all time after which it is asked to save and stop
     later: int = 0  # gives way to those with less
     cores: int = 0  # of its own; it leaves the GPU alone
@@ -120,20 +120,20 @@ def memory_jobs(at: Places, sizes: Sizes) -> list[Job]:
         name, run = f"memory-{seed}", at.out / f"memory-{seed}"
         own = [f"trainer.seed={seed}", f"trainer.default_local_dir={run}", "trainer.val_before_train=False"]
         words = ("train", "squad_memory", *base, *own, *sizes.of("memory"))
-        jobs.append(Job(part, name, words, gigabytes=14, until=0.72))
+        jobs.append(Job(part, name, words, gigabytes=12, until=0.72))
         jobs += trained(part, name, run, test, at)
     words = ("eval", str(at.model), "squad_memory", *test, *SEVERAL_ON_A_GPU, "--out", str(at.out / "memory-base"))
-    jobs.append(Job(part, "memory-base", words))
+    jobs.append(Job(part, "memory-base", words, later=3))
     for agent in ("concat", "rag"):
         how = [*test, f"agent.agent_type={agent}", "actor_rollout_ref.rollout.max_num_seqs=64"]  # long prompts
         words = ("eval", str(at.model), "squad_memory", *how, *SEVERAL_ON_A_GPU, "--out", str(at.out / f"{agent}-base"))
-        jobs.append(Job(part, f"{agent}-base", words, gigabytes=12, later=3))
+        jobs.append(Job(part, f"{agent}-base", words, gigabytes=10, later=3))
         run = at.out / f"{agent}-sft"
         own = [f"agent.agent_type={agent}", f"trainer.default_local_dir={run}", "trainer.seed=0"]
-        own += [f"data.train_files={at.file('squad_train_4')}", most_tokens(32768)] if agent == "concat" else []
+        own += [f"data.train_files={at.file('squad_train_4')}", most_tokens(16384)] if agent == "concat" else []
         words = ("sft", "squad_memory", *base[:3], *own, *sizes.of(agent))
-        jobs.append(Job(part, f"{agent}-sft", words, gigabytes=20 if agent == "concat" else 14, until=0.7, later=1))
-        jobs.append(evaluation(part, agent, run, f"{agent}-sft", run / "model", how, at, 12))
+        jobs.append(Job(part, f"{agent}-sft", words, gigabytes=16 if agent == "concat" else 12, until=0.7, later=1))
+        jobs.append(evaluation(part, agent, run, f"{agent}-sft", run / "model", how, at, 10))
     return jobs
 
 
@@ -147,7 +147,7 @@ def gsm8k_jobs(at: Places, sizes: Sizes) -> list[Job]:
     for name, how in (("gsm8k", ()), ("gsm8k-none", ("tools=none",))):
         run = at.out / name
         words = ("train", "gsm8k_tools", *how, *base, f"trainer.default_local_dir={run}", *sizes.of(name))
-        jobs.append(Job(part, name, words, gigabytes=14, until=0.72, later=len(how)))
+        jobs.append(Job(part, name, words, gigabytes=12, until=0.72, later=len(how)))
         jobs += trained(part, name, run, test, at)
     words = ("eval", str(at.model), "gsm8k_tools", *test, *SEVERAL_ON_A_GPU, "--out", str(at.out / "gsm8k-base"))
     return [*jobs, Job(part, "gsm8k-base", words, gigabytes=10, later=3)]
@@ -158,7 +158,7 @@ def search_jobs(at: Places, sizes: Sizes) -> list[Job]:
     part, jobs, files = "search", [], {"test": at.file("search_test"), "corpus": at.file("corpus")}
     base = [f"actor_rollout_ref.model.path={at.model}", "trainer.seed=0", f"search.corpus={files['corpus']}"]
     base += [f"data.train_files={at.file('search_train')}", f"data.val_files={at.file('search_tune')}"]
-    base += [most_tokens(24576), "actor_rollout_ref.rollout.max_num_seqs=256"]
+    base += [most_tokens(16384), "actor_rollout_ref.rollout.max_num_seqs=256"]
     test = [f"data.val_files={files['test']}", f"data.val_max_samples={sizes.tests}"]
     recall = str(Path(__file__).with_name("recall.py"))
     for method in ("bm25", "dense") if at.embedding is not None else ("bm25",):
@@ -170,11 +170,11 @@ def search_jobs(at: Places, sizes: Sizes) -> list[Job]:
         name, once, dense = f"search-{method}", f"once-{method}", method == "dense"
         run, fixed = at.out / name, at.out / once
         own = [*base, *how, f"trainer.default_local_dir={run}", "trainer.val_before_train=False", *sizes.of("search")]
-        jobs.append(Job(part, name, ("train", "squad_search", *own), gigabytes=22, until=0.72, later=2 * dense))
+        jobs.append(Job(part, name, ("train", "squad_search", *own), gigabytes=13, until=0.72, later=2 * dense))
         jobs += trained(part, name, run, test, at)
         jobs.append(evaluation(part, f"{name}-hotpotqa", run, name, run / "checkpoints", hops, at, later=2))
         own = [*base, *how, "agent.agent_type=search_once", f"trainer.default_local_dir={fixed}", *sizes.of("once")]
-        jobs.append(Job(part, once, ("sft", "squad_search", *own), gigabytes=18, until=0.7, later=2))
+        jobs.append(Job(part, once, ("sft", "squad_search", *own), gigabytes=12, until=0.7, later=2))
         jobs.append(evaluation(part, f"{once}-test", fixed, once, fixed / "model", test, at))
         jobs.append(evaluation(part, f"{once}-hotpotqa", fixed, once, fixed / "model", hops, at, later=2))
         for what, corpus in (("search_test", "corpus"), ("hotpotqa", "hotpotqa_corpus")):
@@ -194,7 +194,7 @@ def stages_jobs(at: Places, sizes: Sizes) -> list[Job]:
     base = [f"actor_rollout_ref.model.path={start}", f"data.train_files={at.file('squad_train_4')}", "sft.steps=0"]
     base += [f"data.val_files={at.file('squad_tune')}", "trainer.seed=0"]
     base += [most_tokens(16384)]
-    steps = {name: (sizes.rl or {}).get(f"stage-{name}", default) for name, default in (("memory", 8), ("qa", 6))}
+    steps = {name: (sizes.rl or {}).get(f"stage-{name}", default) for name, default in (("memory", 20), ("qa", 14))}
     plans = {
         "turns": [{"name": name, "role": name, "steps": count} for name, count in steps.items()],
         "both": [{"name": "both", "role": list(steps), "steps": sum(steps.values())}],
@@ -203,7 +203,7 @@ def stages_jobs(at: Places, sizes: Sizes) -> list[Job]:
     for name, plan in plans.items():
         recipe = stages_recipe(at, name, plan)
         words = ("stages", recipe, *base, f"trainer.default_local_dir={place[name]}", *sizes.extra)
-        jobs.append(Job(part, f"stages-{name}", words, (start,), "", 14, 0.78))
+        jobs.append(Job(part, f"stages-{name}", words, (start,), "", 12, 0.78))
     one, two = place["turns"] / "1-memory" / "checkpoints", place["turns"] / "2-qa" / "checkpoints"
     for name, needs, after, roles in (
         ("stages-1", one / f"step-{steps['memory']}", "", {"memory": one.parent, "qa": start}),
@@ -258,7 +258,7 @@ def evaluation(
     needs: Path,
     test: list[str],
     at: Places,
-    gigabytes: float = 8,
+    gigabytes: float = 7,
     later: int = 0,
 ) -> Job:
     """An evaluation of what a run has become, once it has ended."""

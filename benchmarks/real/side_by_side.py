@@ -34,8 +34,8 @@ MOST_CORES = 4  # of one job's tokenizer
 BAD_INPUT = 2  # the exit code of a command that would fail again
 SIZES = {
     "full": Sizes(
-        sft={"memory": 560, "concat": 240, "rag": 300, "search": 260, "once": 200, "closed": 200},
-        rl={"memory": 16, "gsm8k": 20, "gsm8k-none": 16, "search": 10},
+        sft={"concat": 200, "rag": 240, "once": 120, "closed": 120},
+        rl={"gsm8k": 50, "gsm8k-none": 36, "search": 30},
         extra=SEVERAL_ON_A_GPU,
     ),
     "smoke": Sizes(

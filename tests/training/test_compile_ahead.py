@@ -71,6 +71,8 @@ def test_what_was_compiled_before_is_not_compiled_again(monkeypatch: pytest.Monk
     assert started == ["sampling", "updates", "updates"]
     wider = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.n=5"])
     assert len(ahead.compile_ahead(wider, "tiny", ()).processes) == 2
+    beside_others = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.gpu_memory_utilization=0.06"])
+    assert ahead.compile_ahead(beside_others, "tiny", ()).processes == ()
 
 
 def test_a_process_ends_with_its_run(monkeypatch: pytest.MonkeyPatch) -> None:

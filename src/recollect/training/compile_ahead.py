@@ -45,6 +45,7 @@ PARTS = ("sampling", "updates")
 LAYERS = 4  # kernels are compiled for the first layer, the second, and any other; the last one of an update differs
 LARGEST = 4e9  # parameters; the processes of a larger model would need memory that the run may need
 SHARE = 0.03  # of the GPU's memory, for keys and values
+ROOM = 0.1  # share of the GPU's memory that a run's engine takes at least where there is room for these processes
 CORES = 4  # with fewer the run would wait for what helps it
 SECONDS = 150  # after which a process ends itself
 SOURCES = ("engine/cuda", "training/learner", "models", "packing")  # what is compiled comes from here
@@ -65,9 +66,11 @@ class CompilingAhead:
 
 
 def compile_ahead(cfg: Config, path: str, stops: Sequence[int]) -> CompilingAhead:
-    """Start the processes where they are worth their while: a GPU, cores to spare, and nothing compiled before."""
+    """Start the processes where they help: a GPU with room, cores to spare, nothing compiled before."""
     rollout = cfg.actor_rollout_ref.rollout
     if pick_device(cfg.trainer.device) != "cuda" or rollout.enforce_eager or (os.cpu_count() or 1) < CORES:
+        return CompilingAhead()
+    if rollout.gpu_memory_utilization < ROOM:  # others have the rest of the GPU
         return CompilingAhead()
     config = load_config(path)
     if sees(config) or not COMPILED_FROM <= parameters(config) <= LARGEST:
