@@ -7,7 +7,7 @@ The test conversations are those of `recollect data locomo` without --split. Row
 beside the trainings: `full`, GRPO of all weights on questions of categories 1 to 4; `warm`, the same after a few
 supervised updates towards the answers of the training conversations, which have a row of their own; `lora`, the guide's
 LoRA on all categories. Each is asked to save and stop in time for its evaluation. Whenever a command ends,
-OUT/locomo.tar.gz is written anew with what is small: table.md, differences.md (paired), results with their answers,
+OUT/locomo.tar.gz is written anew with what is small: table.md and paired differences, results with their answers,
 metrics and logs. Results in which an attempt failed are left out. What is there already is not made again.
 """
 
