@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,8 @@ from recollect.sandbox.pool import Pool
 from recollect.types import BadInput
 from tests.sandbox.conftest import is_empty, limits
 from tests.waiting import until
+
+METHODS = ["namespaces", "bubblewrap"]
 
 
 def test_every_wall_that_the_kernel_offers_stands(pool: Pool) -> None:
@@ -248,16 +252,22 @@ def test_unsafe_sessions_leave_no_process(monkeypatch: pytest.MonkeyPatch) -> No
         made.close()
 
 
-@pytest.mark.parametrize("method", ["namespaces", "bubblewrap"])
-def test_each_method_isolates(method: str) -> None:
+def started(method: str, **other: object) -> Pool:
+    """A pool by one method; where that is not to be had, the test is skipped."""
     if method == "bubblewrap" and not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
-    made = Pool(limits(isolation=method))
+    made = Pool(limits(isolation=method, **other))
     try:
         walls = made.start()
     except BadInput as error:
         pytest.skip(str(error))
     assert walls[0] == method
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_isolates(method: str) -> None:
+    made = started(method)
 
     async def go() -> None:
         for _ in range(2):
@@ -273,6 +283,25 @@ def test_each_method_isolates(method: str) -> None:
 
     asyncio.run(go())
     made.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_shown_below_tmp_is_there_and_stays_as_it_is(method: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        own = Path(folder, "data")
+        own.mkdir()
+        (own / "said.txt").write_text("hello")
+        made = started(method, read_only=[str(own)])
+        code = (
+            f"print(open({str(own / 'said.txt')!r}).read())\n"
+            "import os, tempfile\nprint(len(os.listdir('/tmp')), bool(tempfile.mkdtemp()))\n"
+            f"try: open({str(own / 'mine')!r}, 'w')\nexcept OSError: print('no')"
+        )
+        try:
+            assert asyncio.run(made.run(code)).out == "hello\n1 True\nno\n"
+        finally:
+            made.close()
+        assert [path.name for path in own.iterdir()] == ["said.txt"]
 
 
 def test_the_process_has_a_sandbox_of_its_own() -> None:

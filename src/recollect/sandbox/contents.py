@@ -13,7 +13,7 @@ from typing import Any
 
 import recollect
 from recollect.config import Sandbox
-from recollect.sandbox.inside.view import DEVICES, WORKSPACE
+from recollect.sandbox.inside.view import DEVICES, PRIVATE, WORKSPACE
 from recollect.types import BadInput
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -64,6 +64,7 @@ def make_plan(cfg: Sandbox, method: str, scratch: Path) -> dict[str, Any]:
         "method": method,
         "own_folders": method == "namespaces" or (method == "bubblewrap" and _bubblewrap_may_mount()),
         "binds": binds,
+        "in_private": [path for path in readable if path.startswith(tuple(f"{folder}/" for folder in PRIVATE))],
         "links": links,
         "readable": readable if method == "none" else [*readable, "/etc/passwd", "/etc/group", "/dev"],
         "writable": ["/tmp", "/dev/shm"] if method != "none" else [],

@@ -19,6 +19,7 @@ DEVICES = {"null": "null", "zero": "full", "full": "full", "random": "random", "
 """By name, the host's device that it is. One that reads as zeros but cannot be mapped is /dev/zero: a shared map of the
 real one is memory that no process shows."""
 WORKSPACE = "/workspace"
+PRIVATE = ("/tmp", "/dev/shm", WORKSPACE)  # a session has its own
 EVERYTHING = kernel.NEWUSER | kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 
 
@@ -101,20 +102,25 @@ def mount_proc(target: str) -> bool:
     return True
 
 
-def enter_session(uid: int, gid: int, disk_mb: int) -> None:
-    """In process 1 of a session's own namespaces: its own empty /workspace, /tmp, /dev/shm and /proc."""
+def enter_session(uid: int, gid: int, plan: dict[str, Any]) -> None:
+    """In process 1 of a session's own namespaces: its own /workspace, /tmp, /dev/shm and /proc."""
     kernel.map_user("/proc", USER, uid, gid)
     if not mount_proc("/proc"):
         raise OSError("a session needs its own /proc")
-    private_folders(disk_mb)
+    private_folders(plan)
 
 
-def private_folders(disk_mb: int) -> None:
-    """Empty writable folders that share one bound on their size."""
-    flags = kernel.MS_NOSUID | kernel.MS_NODEV
+def private_folders(plan: dict[str, Any]) -> None:
+    """Empty writable folders that share one bound on their size, and in them what a program is shown there."""
+    disk_mb, flags = plan["limits"]["disk_mb"], kernel.MS_NOSUID | kernel.MS_NODEV
+    shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in plan["in_private"]}
     kernel.mount("tmpfs", "/tmp", "tmpfs", flags, f"mode=0755,size={disk_mb}m,nr_inodes={256 + 64 * disk_mb}")
     os.mkdir("/tmp/work")
     os.mkdir("/tmp/temporary")
     kernel.mount("/tmp/work", WORKSPACE, "", kernel.MS_BIND)
     kernel.mount("/tmp/temporary", "/dev/shm", "", kernel.MS_BIND)
     kernel.mount("/dev/shm", "/tmp", "", kernel.MS_BIND)
+    for path, place in shown.items():
+        _bind(f"/proc/self/fd/{place}", path)
+        kernel.read_only(path)
+        os.close(place)

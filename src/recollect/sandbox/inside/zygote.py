@@ -45,7 +45,7 @@ def main(fd: int) -> None:
         if not nested and plan["own_folders"]:
             if plan["method"] == "bubblewrap":
                 kernel.unshare(kernel.NEWNS)  # its own mounts belong to a user namespace that we have left
-            view.private_folders(plan["limits"]["disk_mb"])
+            view.private_folders(plan)
         standing = _walls(plan, nested)
         if standing is None:
             raise RuntimeError("a session does not start")
@@ -86,7 +86,7 @@ def _start(sock: socket.socket, plan: dict[str, Any], nested: bool, shut: list[i
         for fd in shut:
             os.close(fd)
         if nested:
-            view.enter_session(uid, gid, plan["limits"]["disk_mb"])
+            view.enter_session(uid, gid, plan)
     except BaseException:
         os._exit(1)
     keep(sock, plan, nested, check)
