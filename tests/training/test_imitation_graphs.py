@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recollect.packing import micro_batch
 from recollect.packing.batch import Batch
-from recollect.packing.micro_batch import GPU_STEP, pack
+from recollect.packing.micro_batch import GPU_STEP, Packed, pack
 from recollect.packing.tree import build_tree, nobodys_tree
-from recollect.training.learner.imitation_graphs import TOKENS, GraphSize, ImitationGraphs, side_by_side
+from recollect.packing.tree_attention import Level
+from recollect.training.learner.imitation_graphs import SPARE, TOKENS, GraphSize, ImitationGraphs, side_by_side
 from recollect.types import Sample
-from tests.engine.test_layers import make
 
 LENGTHS = [[7, 300, 41], [130, 2, 64, 64, 90], [513]]
 
@@ -44,6 +46,7 @@ def test_loss_and_gradients_are_those_without_a_graph(lengths: list[int]) -> Non
     from recollect.config import Optim
     from recollect.training.learner.imitation_loss import token_losses
     from recollect.training.learner.trained_model import TrainedModel
+    from tests.engine.test_layers import make
 
     model: Any = make("Llama").cuda()
     plain, captured = (TrainedModel(copy.deepcopy(model), Optim(), 10, torch.bfloat16, half=True) for _ in range(2))
@@ -62,14 +65,46 @@ def test_loss_and_gradients_are_those_without_a_graph(lengths: list[int]) -> Non
         )
         found = graphs.accumulate([packed], count)
         assert found is not None
-        assert found[0] == pytest.approx(expected, rel=2e-3)
-        assert 0 <= found[1] <= 1
+        loss, right = found.tolist()
+        assert loss == pytest.approx(expected, rel=2e-3)
+        assert 0 <= right <= 1
         wanted, made = plain.masters.take(), captured.masters.take()
         assert wanted.keys() == made.keys()
         for name, gradient in wanted.items():
             difference = (gradient - made[name]).norm() / gradient.norm().clamp_min(1e-6)
             assert float(difference) < 0.02, name
     assert len(graphs.graphs) == 1
+
+
+def sized(lengths: list[int]) -> tuple[Packed, Level]:
+    """A micro-batch on a CPU, and how a GPU would attend in it."""
+    (packed,) = Batch.of(samples(lengths)).packs(range(len(lengths)), 1 << 20)
+    ends = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+    everything = slice(0, len(packed.tokens))
+    return packed, Level(everything, everything, ends, ends, max(lengths), max(lengths), True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(2, 1500), min_size=1, max_size=12), st.lists(st.integers(2, 1500), min_size=1, max_size=12))
+def test_a_size_holds_what_it_was_made_for_and_what_leaves_little_free(first: list[int], second: list[int]) -> None:
+    packed, level = sized(first)
+    size = GraphSize.of(packed, level)
+    assert size.holds(packed, level)
+    other, ends = sized(second)
+    if not size.holds(other, ends):
+        return
+    used = len(other.tokens)
+    rest = len(range(used, size.tokens, size.longest)[1:])
+    assert used <= size.tokens <= SPARE * (used + TOKENS)
+    assert len(other.targets) <= size.targets
+    assert len(ends.q_ends) + rest <= size.sequences + 1
+    assert all(size.longest >= n for n in [*second, min(size.longest, size.tokens - used)])
+
+
+def test_much_shorter_batches_get_a_graph_of_their_own() -> None:
+    size = GraphSize.of(*sized([900] * 8))
+    assert not size.holds(*sized([700] * 8))
+    assert size.holds(*sized([870] * 8))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -61,6 +61,7 @@ class Collector:
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
         tools = tools_of(cfg)
         self.toolbox = Toolbox(tools, cfg) if tools else None
+        self.own_tools = AGENTS.knows(cfg.agent.agent_type, "by_source")  # those of a task's domain
         self.by_domain: dict[str, Toolbox] = {}  # of the agent `domain`, made when a task needs them
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
@@ -73,7 +74,7 @@ class Collector:
 
     def _toolbox(self, task: Task) -> Toolbox | None:
         """The tools of a task."""
-        if not AGENTS.knows(self.cfg.agent.agent_type, "by_source") or self.toolbox is not None:
+        if not self.own_tools or self.toolbox is not None:
             return self.toolbox
         return self.toolbox_of(task.source)
 

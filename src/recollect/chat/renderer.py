@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from recollect.chat.encode_queue import EncodeQueue
 from recollect.chat.encoder import Encoder
 from recollect.chat.parsers import default_parser
 from recollect.chat.schemas import Schema
+from recollect.chat.template_frame import joined, template_frame
 from recollect.chat.tokens import Tokens
 from recollect.chat.writers import TOOL_WRITERS
 from recollect.images.image_ids import FIRST, image_ids, spans
@@ -33,6 +34,7 @@ _PROBE: Schema = {
 }
 
 
+FRAMED = 4  # messages of a conversation whose frame is remembered
 IMAGE_BORDERS = ("<|vision_start|>", "<|vision_end|>")  # what templates write around an image
 ENDS_OF_TEXT = (
     "<|endoftext|>",
@@ -58,6 +60,7 @@ class Renderer:
             backend.no_padding()
         self._encoder = None if backend is None else Encoder(backend)
         self._together = EncodeQueue(self.encode_all)
+        self._frames: dict[tuple[str, ...], tuple[str, ...] | None] = {}
         if not getattr(tokenizer, "chat_template", None):
             raise BadInput(
                 "the tokenizer has no chat template; name one with agent.template=…, "
@@ -244,7 +247,19 @@ class Renderer:
 
     def prompt_text(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> str:
         """The text of such a prompt."""
+        if not tools and (frame := self._frame(tuple(m.role for m in messages))) is not None:
+            contents = [self._content(m) for m in messages]
+            if all(isinstance(content, str) for content in contents):
+                return joined(frame, cast("list[str]", contents))
         return self._text(self._adapted(messages), True, tools)
+
+    def _frame(self, roles: tuple[str, ...]) -> tuple[str, ...] | None:
+        """What stands around the texts of a short conversation, where the template does not look at them."""
+        if len(roles) > FRAMED or not set(roles) <= {"system", "user"}:
+            return None
+        if roles not in self._frames:
+            self._frames[roles] = template_frame(self.tokenizer, roles)
+        return self._frames[roles]
 
     def without_images(self, ids: Sequence[int], count: int) -> list[int]:
         """Ids of a prompt without its first images and the control tokens around them."""

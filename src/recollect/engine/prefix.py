@@ -107,10 +107,15 @@ class PrefixCache:
             self._index[block] = prefix
         self._entries[id(prefix)] = (prefix, blocks)
         self.tokens += len(prefix.ids)
+        if self.tokens > self.capacity:
+            self._make_room(prefix)
+
+    def _make_room(self, newest: Prefix) -> None:
+        """Drop the oldest prefixes that nobody reads, but for the newest, until the others fit."""
         for old, _ in list(self._entries.values()):
             if self.tokens <= self.capacity:
                 break
-            if old.users == 0 and old is not prefix:
+            if old.users == 0 and old is not newest:
                 self.drop(old)
 
     def drop(self, prefix: Prefix) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -12,6 +13,31 @@ from recollect.packing.micro_batch import Packed, pack
 from recollect.packing.samples import group_samples
 from recollect.packing.tree import MIN_SHARE, build_tree, forest, split_to_budget
 from recollect.types import Group, Image, Sample, Trajectory
+
+T = TypeVar("T")
+
+
+class MicroBatches(Sequence[Packed]):
+    """Micro-batches, each laid out when it is asked for: a GPU computes one while the next is made."""
+
+    def __init__(self, parts: Sequence[T], lay_out: Callable[[T], Packed]) -> None:
+        self._made: list[Packed | None] = [None] * len(parts)
+        self._make = lambda i: lay_out(parts[i])
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, at: int) -> Packed: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Packed]: ...
+    def __getitem__(self, at: int | slice) -> Packed | list[Packed]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        made = self._made[at]
+        if made is None:
+            made = self._made[at] = self._make(range(len(self))[at])
+        return made
 
 
 @dataclass
@@ -101,7 +127,7 @@ class Batch:
         max_sequences: int | None = None,
         share: bool = True,
         part: BatchPart | None = None,
-    ) -> list[Packed]:
+    ) -> Sequence[Packed]:
         """Micro-batches over some sequences, shared prefixes merged.
 
         Each has at most ``budget`` tokens and, if said, ``max_sequences`` sequences. With ``share`` False every
@@ -113,13 +139,14 @@ class Batch:
         if not share:
             single = [build_tree([i], [sequence]) for i, sequence in enumerate(sequences)]
             mine = single if part is None else part.of(single, sequences)
-            return [pack([tree], masks, offsets) for tree in mine]
+            return MicroBatches(mine, lambda tree: pack([tree], masks, offsets))
         trees = forest(sequences, [int(self.groups[r]) for r in rows], min_share)
         if part is not None:
             trees = part.of(trees, sequences)
         if not trees:
             return []
-        return [pack(part, masks, offsets) for part in split_to_budget(trees, sequences, budget, max_sequences)]
+        parts = split_to_budget(trees, sequences, budget, max_sequences)
+        return MicroBatches(parts, lambda some: pack(some, masks, offsets))
 
 
 def build_batch(groups: Sequence[Group]) -> tuple[Batch, list[Trajectory]]:

@@ -148,7 +148,7 @@ class LocalCritic:
     def _one_update(
         self, batch: Batch, members: list[int], weight: Tensor, returns: Tensor, old: Tensor, head_only: bool
     ) -> dict[str, float]:
-        def work(packs: list[Packed]) -> dict[str, float]:
+        def work(packs: Sequence[Packed]) -> dict[str, float]:
             clipped = torch.zeros((), device=self.trained.device)
 
             def loss(model: ValueModel, packed: Packed) -> Tensor:

@@ -28,6 +28,7 @@ MOST_WORK = 4e12  # tokens × parameters of a micro-batch up to which launching 
 TOKENS, SEQUENCES = 512, 16  # sizes of graphs are multiples of these
 LONGEST = 1024  # tokens of a sequence that every graph has room for
 TARGETS = 8  # of a graph's tokens, so many parts of them
+SPARE = 1.1  # a graph that is there serves for so many times the tokens: capturing another takes a quarter of a second
 
 
 class GraphSize(NamedTuple):
@@ -45,6 +46,13 @@ class GraphSize(NamedTuple):
         longest = max(LONGEST, 1 << (level.q_most - 1).bit_length())
         sequences = len(level.q_ends) - 1 + -(-TOKENS // longest)  # the last ones are what is left over
         return GraphSize(tokens, _up(len(packed.targets), tokens // TARGETS), _up(sequences, SEQUENCES), longest)
+
+    def holds(self, packed: Packed, level: Level) -> bool:
+        """Whether a micro-batch fits, and does not leave too much free."""
+        left = self.tokens - len(packed.tokens)
+        sequences = len(level.q_ends) - 1 + -(-left // self.longest)
+        fits = left >= 0 and len(packed.targets) <= self.targets and sequences <= self.sequences
+        return fits and level.q_most <= self.longest and self.tokens <= SPARE * _up(len(packed.tokens), TOKENS)
 
 
 def _up(count: int, step: int) -> int:
@@ -98,6 +106,8 @@ class ImitationGraph:
     def run(self) -> None:
         """The pass over what was taken in; the first one captures it."""
         if self.graph is None:
+            self.trained.model.train()
+            recompute.none(self.trained.model)
             self.graph = self.pool.capture(self._pass)
         self.graph.replay()
 
@@ -134,22 +144,29 @@ class ImitationGraphs:
             return None
         return None if random or moved else ImitationGraphs(trained)
 
-    def accumulate(self, packs: Sequence[Packed], entries: int) -> tuple[float, float] | None:
-        """The loss and the share of targets that were right, with their gradients; None: it takes another way."""
+    def accumulate(self, packs: Sequence[Packed], entries: int) -> Tensor | None:
+        """The loss and the share of targets that were right, with their gradients; None: it takes another way.
+
+        Nothing waits for the GPU here, so what follows can be launched meanwhile.
+        """
         level = side_by_side(packs[0]) if len(packs) == 1 else None
         if level is None or len(packs[0].tokens) * self.parameters > MOST_WORK:
             return None
-        trained, size = self.trained, GraphSize.of(packs[0], level)
-        if size not in self.graphs:
-            if is_scarce(trained.device):
-                return None
-            self.graphs[size] = ImitationGraph(trained, size, self.pool)
-        graph, masters = self.graphs[size], trained.masters
-        assert masters is not None
-        trained.model.train()
-        recompute.none(trained.model)
+        graph, masters = self._graph(packs[0], level), self.trained.masters
+        if graph is None or masters is None:
+            return None
         graph.fill(packs[0], level, entries)
         graph.run()
         masters.give(graph.gradients)
-        loss, right = torch.stack([graph.loss, graph.right]).tolist()
-        return loss, right
+        return torch.stack([graph.loss, graph.right])
+
+    def _graph(self, packed: Packed, level: Level) -> ImitationGraph | None:
+        """The smallest graph that there is for a micro-batch, else a new one; None without memory for it."""
+        sizes = [size for size in self.graphs if size.holds(packed, level)]
+        size = min(sizes, default=None)
+        if size is None:
+            if is_scarce(self.trained.device):
+                return None
+            size = GraphSize.of(packed, level)
+            self.graphs[size] = ImitationGraph(self.trained, size, self.pool)
+        return self.graphs[size]

@@ -122,13 +122,13 @@ class LocalLearner(LocalPolicy):
     def imitate(self, item: Sequence[Sample] | Packed) -> Metrics:
         """One supervised update."""
 
-        def work(packs: list[Packed]) -> Metrics:
+        def work(packs: Sequence[Packed]) -> Callable[[], Metrics]:
             world, right = self.trained.world, [0.0]
             trained = int(world.total(sum(len(p.entry) for p in packs)))
             computed = world.total(sum(len(p.tokens) for p in packs))
             captured = None if self.graphs is None else self.graphs.accumulate(packs, trained)
             if captured is not None:
-                return imitation_row(captured[0], captured[1], trained, computed)
+                return lambda: imitation_row(float(captured[0]), float(captured[1]), trained, computed)
 
             def loss(model: Any, part: Packed) -> Tensor:
                 losses, first = token_losses(model, part)
@@ -138,13 +138,15 @@ class LocalLearner(LocalPolicy):
                 return losses[part.entry_target].sum() / trained
 
             value = self.trained.accumulate(packs, loss)
-            return imitation_row(value, world.total(right[0]) / max(1, trained), trained, computed)
+            made = imitation_row(value, world.total(right[0]) / max(1, trained), trained, computed)
+            return lambda: made
 
         reset = self.trained.optimizer.zero_grad
-        made = run_with_budget(
+        row = run_with_budget(
             lambda tokens: packed(item, tokens, self.cut.share, self.cut.part), self.imitation, work, reset
         )
-        return made | self.trained.step()
+        step = self.trained.step()
+        return row() | step
 
     def imitation_scores(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """[E] −log p of every trained token, and whether it would have been the first choice."""
@@ -210,7 +212,7 @@ def imitation_row(loss: float, right: float, trained: int, computed: float) -> M
 
 def packed(
     item: Sequence[Sample] | Packed, budget: int, share: bool = True, part: BatchPart | None = None
-) -> list[Packed]:
+) -> Sequence[Packed]:
     """Micro-batches of what a source of examples gave: already packed, which one rank computes, or sequences."""
     if isinstance(item, Packed):
         return [item] if part is None or part.rank == 0 else []

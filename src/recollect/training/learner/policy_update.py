@@ -101,7 +101,7 @@ def _one_update(
     actor = cfg.actor_rollout_ref.actor
     exact = reference if actor.use_kl_loss and actor.kl_loss_type == "full" else None
 
-    def work(packs: list[Packed]) -> dict[str, float]:
+    def work(packs: Sequence[Packed]) -> dict[str, float]:
         sums = {name: torch.zeros((), device=trained.device) for name in (*STATISTICS, "share")}
         trained.backward(packs, lambda *found: _loss(cfg, terms, sums, *found), batch.temperature, exact)
         sums = dict(zip(sums, trained.world.sum(torch.stack([*sums.values()])), strict=True))

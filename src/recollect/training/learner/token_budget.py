@@ -26,9 +26,9 @@ class Budget:
 
 
 def run_with_budget(
-    make_packs: Callable[[int], list[Packed]],
+    make_packs: Callable[[int], Sequence[Packed]],
     budget: Budget,
-    work: Callable[[list[Packed]], T],
+    work: Callable[[Sequence[Packed]], T],
     reset: Callable[[], Any] = lambda: None,
 ) -> T:
     """``work(make_packs(tokens))``; when the GPU's memory runs out, the same again with half of what was tried.
@@ -61,14 +61,14 @@ class MicroBatching:
     share: bool = True  # sequences share the prefixes that they have in common
     part: BatchPart | None = None  # what this process computes of each batch; None: all
 
-    def packs(self, batch: Batch, rows: Sequence[int], tokens: int) -> list[Packed]:
+    def packs(self, batch: Batch, rows: Sequence[int], tokens: int) -> Sequence[Packed]:
         """Micro-batches of at most so many tokens over some sequences."""
         return batch.packs(rows, tokens, max_sequences=self.most, share=self.share, part=self.part)
 
     def run(
         self,
         batch: Batch,
-        work: Callable[[list[Packed]], T],
+        work: Callable[[Sequence[Packed]], T],
         rows: Sequence[int] | None = None,
         reset: Callable[[], Any] = lambda: None,
     ) -> T:

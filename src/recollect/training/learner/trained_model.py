@@ -122,6 +122,8 @@ class TrainedModel:
         if self.root is not None:  # weights that are spread over ranks are moved by what has spread them
             if self.offload.param_offload and self.device.type == "cuda":
                 self.root.to(device)
+        elif not self.offload.param_offload:
+            return
         elif device == self.device:
             wake(self.model, device)
         else:
@@ -250,7 +252,8 @@ class TrainedModel:
         lr = learning_rate(self.optim, place, self.total_updates)
         self.optimizer.set_lr(lr)
         with self.awake():
-            wake_optimizer(self.optimizer, self.device)
+            if self._optimizer_waits():
+                wake_optimizer(self.optimizer, self.device)
             norm = float(whole(torch.nn.utils.clip_grad_norm_(self.optimizer.gradients(), self.grad_clip)))
             finite = norm == norm and norm != float("inf")
             if finite:
@@ -260,6 +263,10 @@ class TrainedModel:
                 park_optimizer(self.optimizer)
         self.updates += 1
         return {"grad_norm": norm if finite else 0.0, "lr": lr, "skipped_updates": float(not finite)}
+
+    def _optimizer_waits(self) -> bool:
+        """Whether the optimizer's state, or the masters that it moves, may be in host memory."""
+        return any(t.offload.optimizer_offload for t in (self, self.owner) if t is not None)
 
     def skip(self) -> None:
         """Pass over an update that has no gradient; the learning rate's schedule goes on."""
