@@ -28,6 +28,18 @@ def test_a_part_runs_by_the_code_of_the_run(part: str, more: list[str]) -> None:
     ahead.compile_part(part, cfg, cfg.actor_rollout_ref.model.path, (2,))
 
 
+@pytest.mark.parametrize(("rows", "parts"), [(512, ["many rows", "few rows"]), (64, ["few rows"]), (3, ["few rows"])])
+def test_the_parts_together_have_every_number_of_rows(rows: int, parts: list[str]) -> None:
+    seen = set[int]()
+    for part in parts:
+        tokens = ahead.lengths(part, min(rows, ahead.FEW) if part == "few rows" else rows)
+        assert min(tokens) >= 2
+        seen |= {sum(n > step for n in tokens) for step in range(max(tokens))}
+    buckets = {1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512}
+    up = lambda n: min(b for b in buckets if b >= n)
+    assert {up(n) for n in seen} == {up(n) for n in range(1, rows + 1)}
+
+
 def test_few_layers_are_as_wide_as_all(tmp_path: Path) -> None:
     config = load_config("tiny")
     config.num_hidden_layers = 9
@@ -65,12 +77,13 @@ def test_what_was_compiled_before_is_not_compiled_again(monkeypatch: pytest.Monk
     process: Any = SimpleNamespace()
     monkeypatch.setattr(ahead, "start", lambda part, *args: started.append(part) or process)
     cfg = compose("needle", SETTINGS)
-    assert ahead.compile_ahead(cfg, "tiny", ()).processes == [process, process]
-    ahead.note(cfg, load_config("tiny"), "sampling").touch()
+    assert ahead.compile_ahead(cfg, "tiny", ()).processes == [process] * 3
+    for part in ("prompts", "few rows"):
+        ahead.note(cfg, load_config("tiny"), part).touch()
     assert len(ahead.compile_ahead(cfg, "tiny", ()).processes) == 1
-    assert started == ["sampling", "updates", "updates"]
-    wider = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.n=5"])
-    assert len(ahead.compile_ahead(wider, "tiny", ()).processes) == 2
+    assert started == ["prompts", "few rows", "updates", "updates"]
+    wider = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.n=50"])
+    assert len(ahead.compile_ahead(wider, "tiny", ()).processes) == 4
     beside_others = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.gpu_memory_utilization=0.06"])
     assert ahead.compile_ahead(beside_others, "tiny", ()).processes == ()
 

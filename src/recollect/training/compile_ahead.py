@@ -41,12 +41,14 @@ from recollect.training.learner.from_config import make_learner, make_sampler
 from recollect.training.learner.learner import Learner, PolicyTargets
 from recollect.types import Sample, Sampling
 
-PARTS = ("sampling", "updates")
+PARTS = ("prompts", "many rows", "few rows", "updates")  # each by a process
+FEW = 64  # rows up to which other kernels decode
+STEPS = 48  # of a moment
 LAYERS = 4  # kernels are compiled for the first layer, the second, and any other; the last one of an update differs
 LARGEST = 4e9  # parameters; the processes of a larger model would need memory that the run may need
 SHARE = 0.03  # of the GPU's memory, for keys and values
 ROOM = 0.1  # share of the GPU's memory that a run's engine takes at least where there is room for these processes
-CORES = 4  # with fewer the run would wait for what helps it
+CORES = 8  # with fewer the run would wait for what helps it
 SECONDS = 150  # after which a process ends itself
 SOURCES = ("engine/cuda", "training/learner", "models", "packing")  # what is compiled comes from here
 
@@ -75,12 +77,13 @@ def compile_ahead(cfg: Config, path: str, stops: Sequence[int]) -> CompilingAhea
     config = load_config(path)
     if sees(config) or not COMPILED_FROM <= parameters(config) <= LARGEST:
         return CompilingAhead()
-    todo = [part for part in PARTS if not note(cfg, config, part).exists()]
+    parts = PARTS if rows_of(cfg) > FEW else [part for part in PARTS if part != "many rows"]
+    todo = [part for part in parts if not note(cfg, config, part).exists()]
     return CompilingAhead([start(part, cfg, path, stops) for part in todo])
 
 
 def start(part: str, cfg: Config, path: str, stops: Sequence[int]) -> subprocess.Popen[bytes]:
-    """One process, for sampling or for updates."""
+    """One process, for a part of what a step needs."""
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4", "HF_HUB_OFFLINE": "1"}
     made = subprocess.Popen(
         [sys.executable, "-m", __name__],
@@ -91,6 +94,12 @@ def start(part: str, cfg: Config, path: str, stops: Sequence[int]) -> subprocess
         made.stdin.write(pickle.dumps((part, cfg, path, tuple(stops))))
         made.stdin.close()
     return made
+
+
+def rows_of(cfg: Config) -> int:
+    """How many attempts a step samples side by side."""
+    rollout = cfg.actor_rollout_ref.rollout
+    return min(rollout.max_num_seqs, cfg.data.train_batch_size * rollout.n)
 
 
 def parameters(config: Any) -> float:
@@ -123,12 +132,12 @@ def compile_part(part: str, cfg: Config, path: str, stops: tuple[int, ...]) -> N
     with tempfile.TemporaryDirectory(prefix="recollect-ahead-") as folder:
         save_few_layers(config, Path(folder), pick_device(cfg.trainer.device))
         learner = make_learner(cfg, folder, cfg.actor_rollout_ref.actor.optim, 1)
-        if part == "sampling":
-            sampler = make_sampler(cfg, learner, folder, lambda ids: "")
-            learner.sync(sampler, 0)
-            asyncio.run(sample_for_a_moment(cfg, sampler, stops))
-        else:
+        if part == "updates":
             update_for_a_moment(cfg, learner)
+            return
+        sampler = make_sampler(cfg, learner, folder, lambda ids: "")
+        learner.sync(sampler, 0)
+        asyncio.run(sample_for_a_moment(cfg, sampler, stops, part))
 
 
 def save_few_layers(config: Any, folder: Path, device: str) -> None:
@@ -141,22 +150,31 @@ def save_few_layers(config: Any, folder: Path, device: str) -> None:
         AutoModelForCausalLM.from_config(small, dtype=torch.bfloat16).save_pretrained(folder)
 
 
-async def sample_for_a_moment(cfg: Config, sampler: Sampler, stops: tuple[int, ...]) -> None:
-    """As many rows as a step has, which end one after the other; prompts that are the same, alike, and long."""
-    rollout = cfg.actor_rollout_ref.rollout
-    rows = min(rollout.max_num_seqs, cfg.data.train_batch_size * rollout.n)
+async def sample_for_a_moment(cfg: Config, sampler: Sampler, stops: tuple[int, ...], part: str) -> None:
+    """Rows that end one after the other, as in a step; prompts that are the same, alike, and long."""
+    rollout, rows = cfg.actor_rollout_ref.rollout, rows_of(cfg)
+    rows = min(rows, FEW) if part == "few rows" else rows
     how = rollout.temperature, rollout.top_p, rollout.top_k
     most = min(1000, sampler.vocabulary)
     ids = lambda count, seed: np.random.default_rng(seed).integers(3, most, size=(count,)).tolist()
     beginnings = [ids(200, task) for task in range(-(-rows // rollout.n))]
     for own in (0, 40):
         asked = [
-            (beginnings[i // rollout.n] + ids(own, rows + i), Sampling(*how, 2 + 46 * i // rows, (), stops, 0, str(i)))
-            for i in range(rows)
+            (beginnings[i // rollout.n] + ids(own, rows + i), Sampling(*how, tokens, (), stops, 0, str(i)))
+            for i, tokens in enumerate(lengths(part, rows))
         ]
         await asyncio.gather(*(sampler.generate(prompt, sampling) for prompt, sampling in asked))
-    long = ids(min(1500, sampler.window - 8), 2 * rows)
-    await sampler.generate(long, Sampling(*how, 4, (), stops, 0, "long"))
+    if part == "prompts":
+        long = ids(min(1500, sampler.window - 8), 2 * rows)
+        await sampler.generate(long, Sampling(*how, 4, (), stops, 0, "long"))
+
+
+def lengths(part: str, rows: int) -> list[int]:
+    """How many tokens each row samples: two where prompts are what counts, else fewer and fewer rows are left."""
+    if part == "prompts":
+        return [2] * rows
+    last = FEW if part == "many rows" else 0  # rows that end together
+    return [STEPS if i < last else 2 + (STEPS - 2) * (rows - 1 - i) // rows for i in range(rows)]
 
 
 def update_for_a_moment(cfg: Config, learner: Learner) -> None:
