@@ -86,6 +86,7 @@ class Size:
     warm: tuple[str, ...]
     num_test: int | None = None
     questions: int = 8  # of a training task
+    side_by_side: bool = True  # False: one command after the other
 
 
 SIZES = {
@@ -105,6 +106,23 @@ SIZES = {
             *("sft.data=oracle", "sft.steps=60", "sft.batch_size=32", "sft.optim.lr=1.0e-4"),
             *("sft.optim.lr_warmup_steps=6", "sft.optim.lr_scheduler_type=linear", "sft.optim.weight_decay=0.0"),
         ),
+    ),
+    "laptop": Size(  # what size=laptop of the recipe has, for two cores
+        (
+            *("data.max_prompt_length=400", "data.max_response_length=24", "conversation.top_k=4"),
+            *("actor_rollout_ref.rollout.max_num_seqs=64", "trainer.threads=2"),
+        ),
+        (
+            *("trainer.total_training_steps=40", "data.train_batch_size=2", "actor_rollout_ref.rollout.n=8"),
+            *("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.actor.use_dynamic_bsz=true"),
+            *("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", most_tokens(4096)),
+            *("trainer.val_before_train=false", "trainer.save_freq=10", "trainer.test_freq=-1"),
+        ),
+        (
+            *("sft.data=oracle", "sft.steps=40", "sft.batch_size=16", "sft.optim.lr=1.0e-4"),
+            *("sft.optim.lr_warmup_steps=4", "sft.optim.lr_scheduler_type=linear", "sft.optim.weight_decay=0.0"),
+        ),
+        side_by_side=False,
     ),
     "smoke": Size(
         (
@@ -146,6 +164,9 @@ class Sitting:
         work = [lambda name=name: self._train(name) for name in self.args.train]
         work += [lambda name=name: self._measure_sft(name) for name in self.args.train if TRAININGS[name].warm]
         work.append(lambda: self._measure(rows))
+        if not self.size.side_by_side:
+            in_turn = [work[-1], *work[:-1]]
+            work = [lambda: [each() for each in in_turn]]
         threads = self._side_by_side(work)
         for thread in threads:
             thread.join(max(0.0, self.args.seconds - 8 - self.now))

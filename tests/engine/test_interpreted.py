@@ -386,3 +386,12 @@ def test_slots_hold_what_rows_come_to_own(
     check(model, asked, run(there, asked, temperature=0.0, max_tokens=new))
     assert there.backend.cache.generation == 1, "the cache grew while rows were decoding"
     assert there.stats.peak_rows == (4 if rows_of is None else 2)
+
+
+def test_longer_prompts_find_room_where_memory_is_ample(model: Any) -> None:
+    """A cache that grew would have every graph captured again."""
+    there = interpreted(model, max_rows=4, row_bytes=1 << 30)
+    for length in (5, 300):
+        asked = [ids(i, length) for i in range(2)]
+        check(model, asked, run(there, asked, temperature=0.0, max_tokens=3))
+    assert there.backend.cache.generation == 1

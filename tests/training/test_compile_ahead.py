@@ -82,6 +82,8 @@ def test_what_was_compiled_before_is_not_compiled_again(monkeypatch: pytest.Monk
         ahead.note(cfg, load_config("tiny"), part).touch()
     assert len(ahead.compile_ahead(cfg, "tiny", ()).processes) == 1
     assert started == ["prompts", "few rows", "updates", "updates"]
+    others = ["actor_rollout_ref.actor.optim.lr=3e-5", "data.max_response_length=99", "actor_rollout_ref.rollout.n=4"]
+    assert ahead.note(compose("needle", [*SETTINGS, *others]), load_config("tiny"), "prompts").exists()
     wider = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.n=50"])
     assert len(ahead.compile_ahead(wider, "tiny", ()).processes) == 4
     beside_others = compose("needle", [*SETTINGS, "actor_rollout_ref.rollout.gpu_memory_utilization=0.06"])

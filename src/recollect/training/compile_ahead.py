@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -116,7 +117,10 @@ def note(cfg: Config, config: Any, part: str) -> Path:
     own = Path(recollect.__file__).parent
     sources = [p.read_text() for where in SOURCES for p in sorted((own / where).rglob("*.py"))]
     packages = [f"{name} {version(name)}" for name in ("torch", "triton", "transformers")]
-    asked = repr((cfg.actor_rollout_ref, cfg.data.train_batch_size, cfg.sft.steps > 0))
+    rollout, actor = cfg.actor_rollout_ref.rollout, cfg.actor_rollout_ref.actor
+    model = dataclasses.replace(cfg.actor_rollout_ref.model, path="")  # its shape counts
+    rows = 1 << (rows_of(cfg) - 1).bit_length()
+    asked = repr((model, rollout.dtype, actor.dtype, actor.use_kl_loss, cfg.sft.steps > 0, rows))
     shape = json.dumps(config.to_dict(), sort_keys=True, default=str)
     key = "\0".join([torch.cuda.get_device_name(), shape, asked, *packages, *sources])
     return folder / f"recollect-{part}-{hashlib.sha256(key.encode()).hexdigest()[:24]}"

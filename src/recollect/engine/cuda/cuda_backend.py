@@ -214,9 +214,10 @@ class CudaBackend(PlainBackend):
             self.model(input_ids=tokens[None], position_ids=positions[None], use_cache=False, logits_to_keep=self._none)
 
     def _longest_row(self, requests: Sequence[EngineRequest]) -> int:
-        """Tokens that a row may come to own: all of a prompt that is not long, where memory allows that for all rows.
+        """Tokens that a row may come to own, of any prompt that is not long, where memory allows that for all rows.
 
-        How much of it is shared changes from step to step; slots that are made for the most need not grow.
+        How much of a prompt is shared changes from step to step, and longer prompts may come; slots that are made for
+        the most need not grow, which would capture all graphs anew.
         """
         long = self.rules.long
         for request in requests:
@@ -224,6 +225,9 @@ class CudaBackend(PlainBackend):
                 tail = request.prompt_tail
                 request.room = min(len(request.prompt), long + tail) + request.sampling.max_tokens
         most = max((r.room for r in requests), default=1)
+        any_prompt = long + self.prompt_tail + max((r.sampling.max_tokens for r in requests), default=0)
+        if self.limit.room is not None and self.limit.rows(any_prompt) == self.limit.most:
+            return any_prompt
         if self.limit.rows(most) == self.limit.most:
             return most
         return max((min(len(r.suffix), long) + r.prompt_tail + r.sampling.max_tokens for r in requests), default=1)
