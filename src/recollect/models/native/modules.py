@@ -20,10 +20,18 @@ from recollect.models.native.blocks import LANES, WIDEST, Heads, NormKind, able,
 
 def replace_modules(model: nn.Module) -> None:
     """Let the norms, gated MLPs and attentions of a model on a CPU use compiled functions."""
+    tried: dict[Any, bool] = {}  # a layer's modules are as those of the layer before
+
+    def same(module: nn.Module, kind: Any) -> bool:
+        form = kind, _form(module)
+        if form not in tried:
+            tried[form] = _equal(module, kind)
+        return tried[form]
+
     for kinds in ((CompiledNorm, CompiledLateNorm, CompiledMlp), (CompiledAttention,)):  # an attention has norms inside
         for module in model.modules():
             for kind in kinds:
-                if kind.fits(module) and not isinstance(module, _CompiledModule) and _equal(module, kind):
+                if kind.fits(module) and not isinstance(module, _CompiledModule) and same(module, kind):
                     module.__class__ = _subclass(kind, type(module))
                     break
     for module in model.modules():
@@ -168,6 +176,21 @@ def _subclass(kind: type, base: type) -> type:
     if key not in _made:
         _made[key] = type(base.__name__, (kind, base), {})
     return _made[key]
+
+
+def _form(module: nn.Module) -> tuple[Any, ...]:
+    """What makes two modules of one model compute the same function of their weights."""
+    plain = (bool, int, float, str, type(None))
+    parts = [
+        (
+            name,
+            type(part),
+            *sorted((k, repr(v)) for k, v in vars(part).items() if isinstance(v, plain) and k != "layer_idx"),
+        )
+        for name, part in module.named_modules()
+    ]
+    shapes = [(name, tuple(p.shape), p.dtype) for name, p in module.named_parameters()]
+    return (*parts, *shapes)
 
 
 @torch.no_grad()
