@@ -11,7 +11,7 @@ import torch
 from recollect.config.compose import compose
 from recollect.models.load import load_config
 from recollect.workflows.dry_run.dry_run import duration
-from recollect.workflows.dry_run.pace import Pace, counted, measure, step_time
+from recollect.workflows.dry_run.pace import Pace, counted, measure, pace_here
 from recollect.workflows.dry_run.predict import TokenEstimate
 from tests.commands import run
 
@@ -49,7 +49,7 @@ def test_what_is_timed_is_positive_and_threads_are_left_as_they_were(small_model
 def test_nothing_is_said_of_stored_trajectories(small_model: Path, tmp_path: Path) -> None:
     cfg = compose(None, [f"actor_rollout_ref.model.path={small_model}"])
     cfg.data.offline_files = [str(tmp_path)]
-    assert step_time(cfg, MADE) is None
+    assert pace_here(cfg) is None
 
 
 def test_the_dry_run_says_it(small_model: Path, tmp_path: Path) -> None:
@@ -59,6 +59,8 @@ def test_the_dry_run_says_it(small_model: Path, tmp_path: Path) -> None:
     found = json.loads(run("train", "--dry-run", "--quiet", *words).stdout)["seconds"]
     assert found["step"] == pytest.approx(found["rollout"] + found["update"], rel=0.02)
     assert found["steps"] == pytest.approx(36 * found["step"], rel=0.02)
+    assert found["sft"] == 0
+    assert "evaluation" not in found  # made-up documents of several lengths
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.31, "0.3 s"), (42.3, "42 s"), (150, "2.5 min"), (9000, "2.5 h")])

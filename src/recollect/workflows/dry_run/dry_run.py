@@ -47,9 +47,9 @@ from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.nodes_layout import nodes_layout, rows
-from recollect.workflows.dry_run.pace import step_time
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
+from recollect.workflows.dry_run.run_time import run_time
 from recollect.workflows.dry_run.server_layout import server_needs
 
 BOXED = {"code_reward"}  # rewards that run what the model writes
@@ -87,7 +87,9 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
         found["nodes"] = [asdict(share) for share in shares]
     if ranks is not None:
         found |= {"ranks": ranks.summary(), "memory_total": ranks.total}
-    found["seconds"] = _times(cfg, steps, made)
+    here = not served(cfg.actor_rollout_ref.rollout)  # how fast servers sample is not known before they run
+    time = run_time(cfg, steps, made, val, renderer) if here else None
+    found["seconds"] = time and time.row()
     _show(cfg, found, needs, console, ranks)
     if shares and not console.quiet:
         console.table(
@@ -189,17 +191,6 @@ def _summary(
     }
 
 
-def _times(cfg: Config, steps: int, made: TokenEstimate) -> dict[str, float] | None:
-    """Seconds of a step and of all of them, evaluation left out; None where they cannot be told."""
-    if served(cfg.actor_rollout_ref.rollout):  # how fast servers sample is not known before they run
-        return None
-    took = step_time(cfg, made)
-    if took is None:
-        return None
-    numbers = {"rollout": took.rollout, "update": took.update, "step": took.total, "steps": steps * took.total}
-    return {name: float(f"{value:.3g}") for name, value in numbers.items()}
-
-
 def _show(
     cfg: Config, found: dict[str, Any], needs: Sequence[Need], console: Console, ranks: RanksLayout | None
 ) -> None:
@@ -225,14 +216,7 @@ def _show(
         ("sampled", f"at most {per_step['sampled']:,} tokens per step; the longest turn has {found['longest_turn']:,}"),
     ]
     if took := found["seconds"]:
-        parts = f"rollout {duration(took['rollout'])}, update {duration(took['update'])}"
-        every = f"{duration(took['steps'])} for {found['steps']:,} steps" if found["steps"] else "no steps"
-        rows.append(
-            (
-                "time here" if ranks is None else "time, one process",
-                f"about {duration(took['step'])} ({parts}); {every}, without evaluation",
-            )
-        )
+        rows.append(("time here" if ranks is None else "time, one process", _told(took, found["steps"])))
     console.table("What a step takes", ("", ""), rows)
     console.table("Who plays what", ("role", "bound to"), list(_bindings(cfg)))
     header = ("part", "bound to", "weights", "gradients", "moments", "cache")
@@ -258,6 +242,20 @@ def _show(
     if run.moves_aside(cfg):
         console.say(f"trainer.resume_mode=disable: the run in {run.path} would move to {run.aside()}")
     console.say("everything is there; nothing was started")
+
+
+def _told(took: dict[str, float], steps: int) -> str:
+    """The time of a run in words."""
+    parts = f"rollout {duration(took['rollout'])}, update {duration(took['update'])}"
+    said = [f"about {duration(took['step'])} a step ({parts})"]
+    said.append(f"{duration(took['steps'])} for {steps:,} steps" if steps else "no steps")
+    if took.get("sft"):
+        said.append(f"SFT {duration(took['sft'])}")
+    if took.get("evaluation"):
+        said.append(f"evaluations {duration(took['evaluation'])}")
+    left_out = [name for part, name in (("sft", "SFT"), ("evaluation", "evaluation")) if part not in took]
+    said.append(f"{duration(took['total'])} {'without ' + ' and '.join(left_out) if left_out else 'in all'}")
+    return "; ".join(said)
 
 
 def _bindings(cfg: Config) -> Iterator[tuple[str, str]]:

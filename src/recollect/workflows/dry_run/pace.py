@@ -59,28 +59,24 @@ class StepTime:
         return self.rollout + self.update
 
 
-def step_time(cfg: Config, made: TokenEstimate) -> StepTime | None:
-    """The time of an RL step on this machine; None where a small model of the kind cannot tell."""
+def pace_here(cfg: Config) -> Pace | None:
+    """How fast this machine computes the model; None where a small model of the kind cannot tell."""
     path = cfg.actor_rollout_ref.model.path
     config = load_config(path)
     count = cfg.data.train_batch_size * cfg.actor_rollout_ref.rollout.n
     if cfg.data.offline_files or sees(config) or not fit_of(config).fast or not _layers(config):
         return None
     try:
-        pace = measure(cfg, config, min(count, cfg.actor_rollout_ref.rollout.max_num_seqs))
+        return measure(cfg, config, min(count, cfg.actor_rollout_ref.rollout.max_num_seqs))
     except (RuntimeError, ValueError, AttributeError, TypeError):  # a kind that is not like others, too little memory
         return None
-    return None if pace is None else counted(cfg, made, pace)
 
 
 def counted(cfg: Config, made: TokenEstimate, pace: Pace) -> StepTime:
     """The time of a step whose single things take so long."""
     tasks, n, actor = cfg.data.train_batch_size, cfg.actor_rollout_ref.rollout.n, cfg.actor_rollout_ref.actor
-    tail = MEMORY_TAILS[cfg.recurrent.memory.config.style] * made.turns if cfg.recurrent.enable else 0
-    own = min(made.prompt, made.response + tail)  # what a sample's prompts do not share with its siblings'
-    prompts = tasks * (made.prompt + (n - 1) * own)
-    sampled = tasks * n * made.response
-    rollout = prompts * pace.prefill + sampled / pace.rows * pace.decode
+    prompts, sampled = computed(cfg, made, tasks, n)
+    rollout = sampling_time(prompts, sampled, pace)
     updates = tasks // (actor.ppo_mini_batch_size or tasks) * actor.ppo_epochs
     measured = (updates > 1) + (actor.use_kl_loss or cfg.algorithm.use_kl_in_reward)
     tokens = prompts + sampled
@@ -88,6 +84,18 @@ def counted(cfg: Config, made: TokenEstimate, pace: Pace) -> StepTime:
     if ESTIMATORS.knows(cfg.algorithm.adv_estimator, "needs_critic"):
         learnt, measured = 2 * learnt, measured + 1
     return StepTime(rollout, learnt + measured * tokens * pace.forward)
+
+
+def computed(cfg: Config, made: TokenEstimate, tasks: int, n: int) -> tuple[float, float]:
+    """Prompt tokens that are computed for n samples of each task, and sampled tokens."""
+    tail = MEMORY_TAILS[cfg.recurrent.memory.config.style] * made.turns if cfg.recurrent.enable else 0
+    own = min(made.prompt, made.response + tail)  # what a sample's prompts do not share with its siblings'
+    return tasks * (made.prompt + (n - 1) * own), tasks * n * made.response
+
+
+def sampling_time(prompts: float, sampled: float, pace: Pace) -> float:
+    """Seconds of so many prompt and sampled tokens."""
+    return prompts * pace.prefill + sampled / pace.rows * pace.decode
 
 
 def measure(cfg: Config, config: Any, rows: int) -> Pace | None:
