@@ -8,6 +8,7 @@ import pytest
 
 from recollect.eval import plots
 from recollect.eval.accuracy import wilson
+from recollect.eval.phases import phase_means
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
@@ -23,8 +24,10 @@ def test_length_curve(rate: float, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("held_out", [{"base": 0.3, "sft": None, "rl": 1.0}, {"base": 0.0, "sft": 0.5, "rl": None}])
 def test_held_out_bars(held_out: dict[str, float | None], tmp_path: Path) -> None:
-    plots.held_out_bars(tmp_path / "x.png", held_out)
+    plots.held_out_bars(tmp_path / "x.png", held_out, {})
     assert (tmp_path / "x.png").stat().st_size > 5000
+    plots.held_out_bars(tmp_path / "y.png", held_out, phase_means({"base": {"a": 0.3, "b": 0.4}}))
+    assert (tmp_path / "x.png").read_bytes() != (tmp_path / "y.png").read_bytes()  # with its interval
 
 
 @pytest.mark.parametrize("rewards", [[0.0], [-1.0, 2.5, 0.3]])

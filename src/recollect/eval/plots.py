@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.eval.accuracy import Accuracy
+from recollect.eval.phases import PHASES
+
 INK, BLUE, GREY, ORANGE = "#222222", "#2563eb", "#9ca3af", "#ea580c"
+COLOURS = {"base": GREY, "sft": ORANGE, "rl": BLUE}  # of phases
 
 
 def _figure(width: float = 6.4, height: float = 3.6) -> tuple[Any, Any]:
@@ -39,14 +43,18 @@ def reward_curve(path: Path, steps: Sequence[int], rewards: Sequence[float]) -> 
     figure.savefig(path)
 
 
-def held_out_bars(path: Path, held_out: dict[str, float | None]) -> None:
-    """Held-out success before and after each phase."""
-    phases = {"base": ("base model", GREY), "sft": ("after SFT", ORANGE), "rl": ("after RL", BLUE)}
-    shown = [(*phases[k], v) for k, v in held_out.items() if v is not None]
+def held_out_bars(path: Path, held_out: Mapping[str, float | None], means: Mapping[str, Accuracy]) -> None:
+    """Held-out success before and after each phase, with the 95 % intervals that are known, by the phase's name."""
+    shown = [(PHASES[k], COLOURS[k], v) for k, v in held_out.items() if v is not None]
     names, colours, rates = zip(*shown, strict=True)
     figure, axes = _figure(4.6)
-    bars = axes.bar(names, rates, color=colours, width=0.55)
-    axes.bar_label(bars, fmt="%.2f", padding=2, color=INK)
+    axes.bar(names, rates, color=colours, width=0.55)
+    for place, (name, rate) in enumerate(zip(names, rates, strict=True)):
+        top = rate
+        if (found := means.get(name)) is not None:
+            ends, top = [[rate - found.low], [found.high - rate]], found.high
+            axes.errorbar([place], [rate], yerr=ends, color=INK, capsize=4, linewidth=1)
+        axes.annotate(f"{rate:.2f}", (place, top + 0.015), ha="center", color=INK)
     axes.set(ylim=(0, 1.08), ylabel="success", title="Held-out tasks")
     figure.savefig(path)
 
@@ -96,19 +104,16 @@ def length_curves(path: Path, curves: dict[str, list[dict[str, Any]]], trained: 
     figure.savefig(path)
 
 
-PHASES = {"base": ("base", GREY), "sft": ("SFT", ORANGE), "rl": ("RL", BLUE)}
-
-
 def success_bars(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
     """Success after every phase, domain by domain, with 95 % intervals."""
     figure, axes = _figure(1.6 + 1.9 * len(found), 3.6)
     width = 0.26
-    for i, (phase, (name, colour)) in enumerate(PHASES.items()):
+    for i, (phase, name) in enumerate(PHASES.items()):
         places = [d + (i - 1) * width for d, rows in enumerate(found.values()) if phase in rows]
         rows = [rows[phase] for rows in found.values() if phase in rows]
         heights = [r["accuracy"] for r in rows]
         below, above = [r["accuracy"] - r["low"] for r in rows], [r["high"] - r["accuracy"] for r in rows]
-        axes.bar(places, heights, width * 0.92, color=colour, label=name, yerr=[below, above], ecolor="#6b7280")
+        axes.bar(places, heights, width * 0.92, color=COLOURS[phase], label=name, yerr=[below, above], ecolor="#6b7280")
         for x, r in zip(places, rows, strict=True):
             axes.annotate(f"{r['accuracy']:.2f}", (x, r["high"] + 0.015), ha="center", color=INK, fontsize=8)
     axes.set_xticks(range(len(found)), list(found))

@@ -10,6 +10,7 @@ from recollect.config.prompt_file import prompts_hash
 from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
+from recollect.eval.phases import PHASES, phase_differences, phase_means, signed
 from recollect.files.output import write_atomic
 from recollect.runs.directory import RunDirectory
 from recollect.types import Group
@@ -36,6 +37,9 @@ def write_report(
     rows = [r for r in run.metrics() if "reward/mean" in r]
     report = {
         "held_out": progress.held_out,
+        "metric": cfg.agent.reward_name,
+        "phases": {name: found.row() for name, found in phase_means(progress.scores).items()},
+        "differences": [found.row() for found in phase_differences(progress.scores)],
         "reward": {"first": rows[0]["reward/mean"], "last": rows[-1]["reward/mean"]} if rows else None,
         "by_length": lengths,
         "seconds": {k: round(v, 2) for k, v in progress.seconds.items()},
@@ -56,7 +60,7 @@ def write_report(
     if plots_of and rows:
         plots.reward_curve(plots_of / "reward.png", [r["step"] for r in rows], [r["reward/mean"] for r in rows])
     if plots_of and any(v is not None for v in progress.held_out.values()):
-        plots.held_out_bars(plots_of / "held_out.png", progress.held_out)
+        plots.held_out_bars(plots_of / "held_out.png", progress.held_out, phase_means(progress.scores))
     if plots_of and lengths:
         plots.length_curve(plots_of / "by_length.png", lengths, made_up(cfg).sections(cfg, 1))
     write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, pictures=bool(plots_of)))
@@ -72,9 +76,12 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictu
         f"Model `{model}`, agent `{cfg.agent.agent_type}`, {report['steps']} RL steps, seed {report['seed']}.",
         "",
     ]
-    out += ["## Held-out success", "", "| phase | success |", "|---|---|"]
-    names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
-    out += [f"| {names[k]} | {v:.3f} |" for k, v in report["held_out"].items() if v is not None]
+    out += ["## Held-out success", "", f"The mean of `{report['metric']}` over tasks that are not trained on.", ""]
+    out += ["| phase | success | 95 % interval | tasks |", "|---|---|---|---|"]
+    out += [f"| {' | '.join(row)} |" for row in phase_rows(report)]
+    if report["differences"]:
+        out += ["", "| on the same tasks | difference | 95 % interval | tasks |", "|---|---|---|---|"]
+        out += [f"| {' | '.join(row)} |" for row in difference_rows(report)]
     out += ["", "![held-out success](plots/held_out.png)" if pictures else "", ""]
     if report["best"]:
         best = report["best"]
@@ -110,6 +117,26 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictu
         for group in shown:
             out += _trajectory(group)
     return "\n".join(out)
+
+
+def phase_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Phase, mean, interval and tasks, as texts."""
+    rows = []
+    for key, name in PHASES.items():
+        if (found := report.get("phases", {}).get(name)) is not None:
+            interval = f"{found['low']:.3f} – {found['high']:.3f}"
+            rows.append((name, f"{found['accuracy']:.3f}", interval, f"{found['n']:,}"))
+        elif (mean := report["held_out"].get(key)) is not None:  # of a run that an earlier version began
+            rows.append((name, f"{mean:.3f}", "", ""))
+    return rows
+
+
+def difference_rows(report: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What was compared, the difference, its paired interval and tasks, as texts."""
+    return [
+        (found["what"], f"{found['difference']:+.3f}", signed(found["low"], found["high"]), f"{found['n']:,}")
+        for found in report.get("differences", ())
+    ]
 
 
 def sampled_reward(report: Mapping[str, Any]) -> str:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
-from recollect.eval.run_report import sampled_reward
+from recollect.eval.run_report import difference_rows, phase_rows, sampled_reward
 from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 
 
 def show_report(report: dict[str, Any], run: RunDirectory, console: Console) -> None:
     """Print what matters of a report, and where the rest is."""
-    names = {"base": "before training", "sft": "after SFT", "rl": "after RL"}
     console.say()
-    table = Table(title="Held-out success (never-seen names and values)" if report["by_length"] else "Held-out success")
-    for column in ("phase", "success"):
-        table.add_column(column)
-    for phase, value in report["held_out"].items():
-        if value is not None:
-            table.add_row(names[phase], f"{value:.3f}")
+    what = [report["metric"]] if "metric" in report else []  # earlier versions did not write it
+    what += ["never-seen names and values"] if report["by_length"] else []
+    title = f"Held-out success ({', '.join(what)})" if what else "Held-out success"
+    table = _table(title, ("phase", "success", "95 % interval", "tasks"), phase_rows(report))
     if table.row_count:
         console.show(table)
+    if rows := difference_rows(report):
+        console.show(
+            _table("What the phases gave", ("on the same tasks", "difference", "95 % interval", "tasks"), rows)
+        )
     if report["by_length"]:
         console.show(length_table(report["by_length"]))
     if report.get("reward"):
@@ -45,6 +47,15 @@ def show_report(report: dict[str, Any], run: RunDirectory, console: Console) -> 
         console.say(f"stopped early: {report['stopped']}")
     plots = "" if report.get("file") == "validation.md" else f"   plots: {run.path / 'plots'}"
     console.say(f"report: {run.path / report.get('file', 'report.md')}{plots}")
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def length_table(rows: list[dict[str, float]]) -> Table:

@@ -11,7 +11,11 @@ LEAST = 24  # characters around an answer that make a part of a sentence worth k
 
 
 def keep_evidence(moment: Moment) -> str:
-    """The memory so far, and the sentences of this section that answer the question; "none" while there are none."""
+    """The memory so far, and the sentences of this section that answer the question; "none" while there are none.
+
+    Each sentence is a line behind a dash. So the first token of a turn says whether there is something to keep, and a
+    greedy model says so as often as its teacher, even where it is not sure how the sentence begins.
+    """
     (known,) = moment.known
     said = [turn.completion.text for turn in moment.trajectory.turns]
     memory = said[-1] if said and said[-1] != EMPTY_MEMORY else ""
@@ -28,7 +32,7 @@ def joined(memory: str, part: str) -> str:
     """A memory with one more part, unless it holds it."""
     if not part or squeezed(part) in squeezed(memory):
         return memory
-    return f"{memory} {part}".strip()
+    return f"{memory}\n- {part}".strip()
 
 
 def around(sentence: str, answer: str, fits: Callable[[str], bool]) -> str:

@@ -14,6 +14,7 @@ from recollect.config import Config
 from recollect.config.roles import who_plays
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
+from recollect.eval.phases import task_scores
 from recollect.eval.run_report import write_report
 from recollect.models.checkpoints import pin_models
 from recollect.policies.endpoint import EndpointGone
@@ -243,7 +244,8 @@ class TrainRun:
         lengths, groups, own = ([], [], []) if never else final_evaluation(self.collector, self.val_tasks, self.console)
         row = validation_row(own)
         if own:
-            progress.held_out["rl" if self.total else "base"] = accuracy(own).accuracy
+            last = "rl" if self.total else "base"
+            progress.held_out[last], progress.scores[last] = accuracy(own).accuracy, task_scores(own)
             timed = {"time/eval": time.monotonic() - start, **memory_row()}
             self.run.log({"step": progress.step, **row, **timed})
             self.run.save_trajectories("evaluation", groups)
@@ -265,7 +267,8 @@ class TrainRun:
         title = f"after step {progress.step}" if progress.step else "before training"
         groups, row = validate(self.collector, self.val_tasks, self.console, title)
         progress.held_out = {"base": None, "sft": None, "rl": None}
-        progress.held_out["rl" if progress.step else "base"] = accuracy(groups).accuracy
+        last = "rl" if progress.step else "base"
+        progress.held_out[last], progress.scores = accuracy(groups).accuracy, {last: task_scores(groups)}
         progress.seconds = dict.fromkeys(progress.seconds, 0.0)
         progress.seconds["eval"] = progress.seconds["total"] = time.monotonic() - start
         rows = self.run.path / "validation.jsonl"
@@ -284,6 +287,8 @@ class TrainRun:
             self.ahead.catch_up(progress.step)
         groups, row = validate(self.collector, self.val_tasks, self.console, title)
         progress.seconds["eval"] += row["time/eval"]
+        if phase in ("base", "sft"):
+            progress.scores[phase] = task_scores(groups)
         self.run.log({"step": progress.step, "phase": phase, **row})
         improved = judged and judge(progress, trainer.best_metric, trainer.patience, row)
         return accuracy(groups).accuracy, improved

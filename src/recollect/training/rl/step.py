@@ -31,6 +31,7 @@ class Progress:
     batches: int = 0  # batches of tasks taken; more than steps with dynamic sampling
     kl_coef: float | None = None  # weight of the divergence in the reward; None: the configured one
     held_out: dict[str, float | None] = field(default_factory=lambda: {"base": None, "sft": None, "rl": None})
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # of each held-out task, in each of these phases
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("total", "sft", "rollout", "update", "eval"), 0.0)
     )
