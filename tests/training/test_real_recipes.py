@@ -101,6 +101,13 @@ def test_squad_search(agent: str, tmp_path: Path) -> None:
     assert {"base", "sft"} <= phases(out)
 
 
+def test_squad_stages_on_two_cores_has_stages_of_its_own(tmp_path: Path) -> None:
+    few = [key for key in TINY if not key.startswith("trainer.total_training_steps")]
+    done = run("stages", "squad_stages", "size=cpu", *squad_tasks(tmp_path, 2), *few, *SHORT, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"memory\s+memory\s+6 steps", done.stdout), done.stdout
+
+
 def test_squad_stages(tmp_path: Path) -> None:
     recipe = tmp_path / "stages.yaml"
     text = (Path(recollect.__file__).parent / "recipes" / "squad_stages.yaml").read_text()

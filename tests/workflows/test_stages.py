@@ -156,6 +156,31 @@ def test_others_and_starts(tmp_path: Path, small_model: Path) -> None:
         assert bindings(other, {"memory": "m", "qa": "q"}, "b")["memory"] == bound
 
 
+def test_a_variant_comes_before_a_stages_own_settings_and_may_change_the_stages(
+    tmp_path: Path, small_model: Path
+) -> None:
+    file = Path(recipe(tmp_path, small_model, compared="true"))
+    variant = """
+variants:
+  size:
+    few:
+      trainer: {total_training_steps: 9, seed: 3}
+      data: {train_batch_size: 2}
+      stages: [{role: memory, steps: 5}, {role: qa}]
+"""
+    file.write_text(file.read_text() + variant)
+    whole = read_plan(str(file), ["size=few", "trainer.seed=4"])
+    assert [stage.roles for stage in whole.stages] == [("memory",), ("qa",)]
+    bound = {"memory": "trainable", "qa": "trainable"}
+    first, second = (whole.config(stage, "tiny", bound) for stage in whole.stages)
+    assert (first.trainer.total_training_steps, second.trainer.total_training_steps) == (5, 9)
+    assert (first.trainer.seed, second.trainer.seed, first.data.train_batch_size) == (4, 5, 2)
+    assert whole.end_to_end is not None
+    assert whole.config(whole.end_to_end, "tiny", bound).trainer.total_training_steps == 14
+    with pytest.raises(BadInput, match="size=many: known are few"):
+        read_plan(str(file), ["size=many"])
+
+
 def test_a_model_that_an_earlier_stage_will_make_may_be_named(tmp_path: Path, small_model: Path) -> None:
     made = tmp_path / "out" / "1-memory"
     assert read_plan(recipe(tmp_path, small_model, second=f"start: {made}"), []).stages[1].start == str(made)

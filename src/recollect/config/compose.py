@@ -102,22 +102,18 @@ def composed(
     recipe: str | None, overrides: Sequence[Override], base: dict[str, Any] | None = None, where: str = "the recipe"
 ) -> Composed:
     """The same, with the messages."""
-    settings = _parse(overrides)
+    settings = parsed(overrides)
     if base is None and recipe is None:
         base = _own_data(dict(settings))
     tree = dict(base) if base is not None else read_recipe(recipe or DEFAULT_RECIPE)
     where = f"recipe {recipe}" if recipe else where
-    variants = _variants(tree.pop("variants", None), where)
-    for key in ("description", "stages", "end_to_end"):  # not settings: see workflows/stages/stage_plan.py
-        tree.pop(key, None)
+    variants = variants_of(tree.pop("variants", None), where)
+    tree = settings_of(tree)
     cfg = copy.deepcopy(_defaults())
     layers = [_merge(cfg, tree, where)]
     for key, value in settings:
         if key in variants:
-            choices = variants[key]
-            if str(value) not in choices:
-                raise BadInput(f"{key}={value}: known are {', '.join(choices)}")
-            layers.append(_merge(cfg, choices[str(value)], f"{key}={value}"))
+            layers.append(_merge(cfg, settings_of(choice_of(variants, key, value)), f"{key}={value}"))
     layers.append(_override(cfg, [(key, value) for key, value in settings if key not in variants]))
     layers.append(_override(cfg, _of_rows({key: value for layer in layers for key, value in layer.settings.items()})))
     try:
@@ -127,6 +123,22 @@ def composed(
         raise error if settings or not tree else BadInput(f"{where}: {error}") from None
     refuse_unread([each for layer in layers for each in layer.only_for], made.agent.agent_type)
     return Composed(made, [line for layer in layers for line in layer.lines()])
+
+
+NOT_SETTINGS = ("description", "stages", "end_to_end")  # see workflows/stages/stage_plan.py
+
+
+def settings_of(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's tree without what is no setting."""
+    return {key: value for key, value in tree.items() if key not in NOT_SETTINGS}
+
+
+def choice_of(variants: Mapping[str, Mapping[str, dict[str, Any]]], name: str, value: Any) -> dict[str, Any]:
+    """The keys that a choice of a variant sets."""
+    choices = variants[name]
+    if str(value) not in choices:
+        raise BadInput(f"{name}={value}: known are {', '.join(choices)}")
+    return choices[str(value)]
 
 
 AGENT_KEYS = ("agent.agent_type", "agent.use_agent", "recurrent.enable")
@@ -156,7 +168,7 @@ def _own_data(given: Mapping[str, Any]) -> dict[str, Any] | None:
     return agent if agent or files else None
 
 
-def _variants(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:
+def variants_of(given: Any, where: str) -> dict[str, dict[str, dict[str, Any]]]:
     """name → choice → the keys that it sets."""
     out: dict[str, dict[str, dict[str, Any]]] = {}
     for name, choices in given.items() if isinstance(given, Mapping) else [("", given)] if given else []:
@@ -285,7 +297,7 @@ def _forget(cfg: Any, given: Mapping[str, Any]) -> None:
         OmegaConf.update(cfg, key, OmegaConf.select(_defaults(), key))
 
 
-def _parse(overrides: Sequence[Override]) -> list[tuple[str, Any]]:
+def parsed(overrides: Sequence[Override]) -> list[tuple[str, Any]]:
     """(key, value) of each override; `key`, `+key` and `++key` mean the same."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -359,8 +371,8 @@ def _as_list(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
-        parsed = _parse([f"x={value}"])[0][1]
-        return parsed if isinstance(parsed, list) else [value]
+        inside = parsed([f"x={value}"])[0][1]
+        return inside if isinstance(inside, list) else [value]
     return [value]
 
 

@@ -4,6 +4,8 @@ stages:
   - {name: memory, role: memory, steps: 20}
   - {name: qa, role: qa, steps: 20, start: base, others: {memory: newest}, settings: {trainer: {seed: 1}}}
 end_to_end: true
+
+A variant may hold stages of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from recollect.config import Config
-from recollect.config.compose import Override, compose, read_recipe
+from recollect.config.compose import Override, choice_of, compose, parsed, read_recipe, variants_of
 from recollect.config.roles import KINDS, roles_of
 from recollect.models.checkpoints import find_checkpoint
 from recollect.models.load import load_config
@@ -104,7 +106,7 @@ def has_stages(recipe: str | None) -> bool:
 
 def read_plan(recipe: str, overrides: Sequence[Override]) -> StagePlan:
     """The plan of a recipe, checked."""
-    tree = read_recipe(recipe)
+    tree, given = with_variants(read_recipe(recipe), overrides, f"recipe {recipe}")
     rows, compared = tree.pop("stages", None), tree.pop(END_TO_END, None)
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"{recipe} has no stages: a list such as stages: [{{role: memory, steps: 20}}, {{role: qa}}]")
@@ -115,11 +117,23 @@ def read_plan(recipe: str, overrides: Sequence[Override]) -> StagePlan:
     if END_TO_END in names:
         raise BadInput(f"{END_TO_END} is the name of the comparison; give the stage another")
     load_config(find_checkpoint(cfg.actor_rollout_ref.model.path)[0])  # refuses what is no causal language model
-    plan = StagePlan(tree, tuple(overrides), stages, None, cfg)
+    plan = StagePlan(tree, tuple(given), stages, None, cfg)
     for stage in stages:  # what is wrong with a late one is said now, and not after hours
         plan.config(stage, "base", bindings(stage, dict.fromkeys(roles_of(cfg) or (), "base"), "base"))
         _check_models(plan, stage)
     return replace(plan, end_to_end=_end_to_end(plan, compared)) if compared else plan
+
+
+def with_variants(
+    tree: Mapping[str, Any], overrides: Sequence[Override], where: str
+) -> tuple[dict[str, Any], list[Override]]:
+    """A recipe's tree with its chosen variants, which stages' own settings come after; the other overrides."""
+    made = dict(tree)
+    variants = variants_of(made.pop("variants", None), where)
+    for key, value in parsed(overrides):
+        if key in variants:
+            made = _merged(made, choice_of(variants, key, value))
+    return made, [override for override in overrides if _key(override) not in variants]
 
 
 def _check_trainer(cfg: Config) -> None:
