@@ -8,7 +8,7 @@ import pytest
 
 from recollect.eval import plots
 from recollect.eval.accuracy import wilson
-from recollect.eval.phases import phase_means
+from recollect.eval.phase_scores import phase_means
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])

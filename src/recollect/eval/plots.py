@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.eval.accuracy import Accuracy
-from recollect.eval.phases import PHASES
+from recollect.eval.phase_scores import PHASES
 
 INK, BLUE, GREY, ORANGE = "#222222", "#2563eb", "#9ca3af", "#ea580c"
 COLOURS = {"base": GREY, "sft": ORANGE, "rl": BLUE}  # of phases
@@ -52,8 +52,8 @@ def held_out_bars(path: Path, held_out: Mapping[str, float | None], means: Mappi
     for place, (name, rate) in enumerate(zip(names, rates, strict=True)):
         top = rate
         if (found := means.get(name)) is not None:
-            ends, top = [[rate - found.low], [found.high - rate]], found.high
-            axes.errorbar([place], [rate], yerr=ends, color=INK, capsize=4, linewidth=1)
+            ends, top = [[found.accuracy - found.low], [found.high - found.accuracy]], max(rate, found.high)
+            axes.errorbar([place], [found.accuracy], yerr=ends, color=INK, capsize=4, linewidth=1)
         axes.annotate(f"{rate:.2f}", (place, top + 0.015), ha="center", color=INK)
     axes.set(ylim=(0, 1.08), ylabel="success", title="Held-out tasks")
     figure.savefig(path)

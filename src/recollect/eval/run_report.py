@@ -10,7 +10,7 @@ from recollect.config.prompt_file import prompts_hash
 from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
-from recollect.eval.phases import PHASES, phase_differences, phase_means, signed
+from recollect.eval.phase_scores import PHASES, phase_differences, phase_means, signed
 from recollect.files.output import write_atomic
 from recollect.runs.directory import RunDirectory
 from recollect.types import Group

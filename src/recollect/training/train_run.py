@@ -14,7 +14,7 @@ from recollect.config import Config
 from recollect.config.roles import who_plays
 from recollect.eval.accuracy import accuracy
 from recollect.eval.evaluate import validation_row
-from recollect.eval.phases import task_scores
+from recollect.eval.phase_scores import task_scores
 from recollect.eval.run_report import write_report
 from recollect.models.checkpoints import pin_models
 from recollect.policies.endpoint import EndpointGone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.eval.phases import phase_differences, phase_means, task_scores
+from recollect.eval.phase_scores import phase_differences, phase_means, task_scores
 from recollect.types import Failure, Group, Score, Task, Trajectory
 
 SCORES = {
