@@ -23,6 +23,7 @@ from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.members import ServersGone
+from recollect.samplers.fleet.weight_files import WeightsByFiles
 from recollect.types import BadInput, Completion, Sampling
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 
@@ -231,7 +232,8 @@ def test_weights_that_break_off_are_taken_again(fleets: Fleets, model: torch.nn.
             fleet.take_weights(version, broken())
         fleet.take_weights(version, plain_weights(model))
         assert {c.version for c in ask(fleet, *KEYS)} == {version}
-    assert len([p for p in fleet.store.folder.iterdir() if p.is_dir()]) == 2
+    assert isinstance(fleet.way, WeightsByFiles)
+    assert len([p for p in fleet.way.store.folder.iterdir() if p.is_dir()]) == 2
 
 
 def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module) -> None:

@@ -92,6 +92,11 @@ def test_servers_on_the_learners_gpus_sleep(
     plan = fleet_plan(cfg, "tiny")
     assert [server.sleeps for server in plan.servers] == sleep
     assert ["--enable-sleep-mode" in command(server, "127.0.0.1", 1) for server in plan.servers] == sleep
+    cfg.actor_rollout_ref.rollout.weight_sync = "broadcast"
+    if visible != "4,5":  # a GPU of its own
+        with pytest.raises(BadInput, match="NCCL has one process on a GPU, and these servers share the learner's"):
+            fleet_plan(cfg, "tiny")
+    cfg.actor_rollout_ref.rollout.weight_sync = "files"
     cfg.trainer.max_staleness = 1  # they sample while the learner updates
     assert not any(server.sleeps for server in fleet_plan(cfg, "tiny").servers)
 

@@ -13,7 +13,9 @@ from recollect.config.translate.rollout_keys import TRANSPORT
 RAY = "a run on several nodes joins the Ray cluster as it is (RAY_ADDRESS); otherwise there is no Ray"
 ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
 PROFILER = "there is no profiler; metrics.jsonl has the times of each step"
-SCHEDULE = "which weights sample a step's batch follows from the step alone: trainer.max_staleness says how old they are"
+SCHEDULE = (
+    "which weights sample a step's batch follows from the step alone: trainer.max_staleness says how old they are"
+)
 CORRECTION = "only weights by learner/sampler probability are there: algorithm.rollout_is"
 STORED = "trajectories are stored in the run directory, under trajectories/"
 

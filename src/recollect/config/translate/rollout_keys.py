@@ -13,7 +13,9 @@ from recollect.config.translate.tools_keys import settings_of
 R = "actor_rollout_ref.rollout"
 ENGINE = "vLLM servers and the engine of this process take the settings of actor_rollout_ref.rollout alone"
 SPEED = "it is about a server's speed or memory; what is sampled is the same"
-TRANSPORT = "how weights reach vLLM servers is said by rollout.weight_sync; the engine of this process has them in memory"
+TRANSPORT = (
+    "how weights reach vLLM servers is said by rollout.weight_sync; the engine of this process has them in memory"
+)
 PROXY = "recurrent.async_utils.ChatCompletionProxy"  # MemAgent's, which only passes requests on
 
 

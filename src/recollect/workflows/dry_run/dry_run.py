@@ -244,7 +244,7 @@ def _show(
         each = size(servers["program"]), size(servers["weights"]), cache
         listed = [(f"server {i}", at, *each) for i, at in enumerate(servers["where"])]
         console.table("vLLM servers", ("", "at", "program", "weights", "cache"), listed)
-        console.say(f"weights: {size(servers['sync'])} at each step, through {servers['storage']}")
+        console.say(f"weights: {size(servers['sync'])} at each step, {servers['way']}")
         if servers["asleep"]:
             console.say(f"weights of servers that sleep: {size(servers['asleep'])} of host memory")
         if servers["note"]:
