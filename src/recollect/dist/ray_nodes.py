@@ -57,12 +57,13 @@ class SeenNode:
         return f"{self.title} ({self.facts.address})"
 
     def reads(self, path: Path) -> str:
-        return str(self._ask(first_of, str(path)))
+        return str(self.ask(first_of, str(path)))
 
     def has(self, path: Path) -> bool:
-        return bool(self._ask(is_there, str(path)))
+        return bool(self.ask(is_there, str(path)))
 
-    def _ask(self, function: Callable[[str], Any], path: str) -> Any:
+    def ask(self, function: Callable[[Any], Any], given: Any) -> Any:
+        """Call a function there."""
         import ray
         from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -70,7 +71,7 @@ class SeenNode:
         there = NodeAffinitySchedulingStrategy(self.facts.name, soft=False)
         asking = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         try:
-            return ray.get(asking.remote(path), timeout=START_S)
+            return ray.get(asking.remote(given), timeout=START_S)
         except RayError as error:
             raise BadInput(f"{self.name} cannot be asked: {_last_line(error)}") from None
 
