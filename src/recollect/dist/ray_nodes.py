@@ -169,7 +169,7 @@ class RemoteProcess:
     def __init__(self, node: RayNode, held: HostedProcess, address: str) -> None:
         self.node, self.held, self.address = node, held, address
         self.port, self.group = held.port, held.group
-        self.heard = time.monotonic()
+        self.silent: float | None = None  # since when its node does not answer
 
     def ended(self) -> str | None:
         """How it ended and what it said last; None while it runs, or while its node is silent for a moment."""
@@ -178,9 +178,10 @@ class RemoteProcess:
         except (NodeLost, OSError) as error:
             return str(error)
         except NodeAway:
-            silent = time.monotonic() - self.heard
-            return f"its node has been silent for {silent:.0f} s" if silent > SILENT_S else None
-        self.heard = time.monotonic()
+            now = time.monotonic()
+            self.silent = now if self.silent is None else self.silent
+            return f"its node has been silent for {now - self.silent:.0f} s" if now - self.silent > SILENT_S else None
+        self.silent = None
         return found
 
     def kill(self) -> None:

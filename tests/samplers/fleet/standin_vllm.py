@@ -73,6 +73,8 @@ class StandIn:
         self.calls: list[str] = []
         self.hangs = self.keeps_cache = self.blind = self.corrupt = self.sleepless = self.drowsy = False
         self.deaf = False  # takes part in no broadcast
+        self.answers: bytes | None = None  # instead of completions
+        self.nonsense: dict[str, Any] = {}  # that it says of itself
         self.handover = ""
         self.group: BroadcastGroup | None = None
         self.asleep: set[str] = set()  # what has no memory
@@ -112,7 +114,7 @@ class StandIn:
         sees = "" if self.blind or not Path(probe).is_file() else Path(probe).read_text()
         about = {"window": self.window, "dtype": self.dtype, "logprobs_mode": self.mode, "rows": 256}
         config = json.loads(json.dumps(self.model.config.to_dict(), default=str))
-        return {"protocol": 2, "backend": "recollect", "config": config, "sees": sees, **about}
+        return {"protocol": 2, "backend": "recollect", "config": config, "sees": sees, **about, **self.nonsense}
 
     def recollect_begin(self, handover: str) -> dict[str, str]:
         self.handover, self.updating = handover, False
@@ -189,9 +191,11 @@ class StandIn:
         self.paused = bool(self.asleep)
         return {"status": "sleeping" if self.asleep else "awake"}
 
-    async def _generate(self, request: Request) -> JSONResponse:
+    async def _generate(self, request: Request) -> Response:
         body = await request.json()
         given = body["sampling_params"]
+        if self.answers is not None:
+            return Response(self.answers, media_type="application/json")
         if self.fails_after is not None and self.answered >= self.fails_after:
             return JSONResponse({"error": {"message": "EngineCore died"}}, 500)
         if max(body["token_ids"]) >= self.engine.vocabulary:

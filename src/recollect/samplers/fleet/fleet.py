@@ -223,4 +223,7 @@ class Fleet:
     async def _in_turn(self, client: VllmClient, prompt: list[int], sampling: Sampling, expected: str) -> ServedTokens:
         """Ask with one of the connections; waiting for one is no time of the server's."""
         async with self.members.slots:
-            return await client.complete(prompt, sampling, expected)
+            done = await client.complete(prompt, sampling, expected)
+        if max(done.ids) >= self.vocabulary:
+            raise ServerFailed(f"it gave the id {max(done.ids)}, and the model has {self.vocabulary}")
+        return done

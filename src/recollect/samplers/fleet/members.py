@@ -214,7 +214,11 @@ class Members:
         """Refuse a server of another model, and one that does not see the storage."""
         assert member.client is not None
         about = await member.client.about(self.way.probe)
-        if problem := self.way.refuse(about) or self.check(about):
+        try:
+            problem = self.way.refuse(about) or self.check(about)
+        except (TypeError, ValueError, AttributeError):
+            problem = "what it says of itself cannot be read"
+        if problem:
             raise RequestRefused(problem)
 
     async def _revive(self, member: FleetServer) -> None:

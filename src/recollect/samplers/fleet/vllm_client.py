@@ -17,15 +17,16 @@ import httpx
 
 from recollect.policies.http_replies import Reply, TooLarge, fetch
 from recollect.runtime.error_text import error_text
+from recollect.samplers.fleet.weight_store import BYTES_PER_S
 from recollect.samplers.fleet.weight_version import WeightVersion
 from recollect.types import Sampling
 
 LOOK_S = 10.0  # deadline of a look at a server
 CONTROL_S = 60.0  # deadline of a call that moves no weights
-BYTES_PER_S = 50e6  # slower storage than this is taken for a server that hangs
 PAUSE = "/pause?mode=abort"  # nobody waits for what may still be under way
 SLEEP = "/sleep?level=1&mode=abort"  # level 2 drops the weights, and some models come back wrong from it
 PROTOCOL = 2  # of inside/recollect_vllm.py
+ROUNDED = 1e-3  # what a log-probability may be above 0 in a half precision
 START_HINT = "start it as docs/cluster.md says"
 
 
@@ -59,7 +60,7 @@ class VllmClient:
         """Sample one completion with weights of the expected version."""
         body = {"token_ids": list(prompt), "sampling_params": parameters(sampling)}
         answer = await self._call("POST", "/inference/v1/generate", body, self.timeout_s)
-        return sampled(answer, expected)
+        return sampled(answer, expected, sampling.max_tokens)
 
     # ---- weights ----
 
@@ -200,8 +201,11 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def sampled(answer: Mapping[str, Any], expected: str) -> ServedTokens:
-    """A server's completion, if it is whole and all of it was sampled with the expected weights."""
+def sampled(answer: Mapping[str, Any], expected: str, most: int) -> ServedTokens:
+    """A server's completion, if it is whole and all of it was sampled with the expected weights.
+
+    ``most`` is the number of tokens that were asked for.
+    """
     try:
         choice = answer["choices"][0]
         ids = tuple(choice["token_ids"])
@@ -213,8 +217,10 @@ def sampled(answer: Mapping[str, Any], expected: str) -> ServedTokens:
         raise ServerFailed("its answer is not a whole completion") from None
     if stop not in ("stop", "length"):
         raise ServerFailed(f"it ended a completion with {stop}")
-    if not ids or not whole or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+    if not whole or len(ids) != len(logprobs) or not all(math.isfinite(x) and x < ROUNDED for x in logprobs):
         raise ServerFailed("its answer is not a whole completion with log-probabilities")
+    if not 0 < len(ids) <= most:
+        raise ServerFailed(f"it gave {len(ids)} tokens, and {most} were asked for")
     if spans != [(expected, 0, len(ids))]:
         said = ", ".join(sorted({str(version) for version, _, _ in spans})) or "no weights that it names"
         raise ServerFailed(f"it sampled with {said}, not with {expected}")
