@@ -177,6 +177,23 @@ def test_weights_by_broadcast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list((tmp_path / "run").rglob("*.safetensors")) == []
 
 
+@pytest.mark.parametrize("way", ["files", "broadcast"])
+def test_a_server_of_two_workers(way: str, tmp_path: Path) -> None:
+    """Tensor parallelism: each worker verifies or receives the weights, and keeps its part of them."""
+    save_tiny(tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    two = [f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.weight_sync={way}"]
+    with fleet_of(tmp_path / "model", tmp_path / "run", *two) as fleet:
+        for version in range(2):
+            fleet.take_weights(version, moved(model, version).named_parameters())
+            done = ask(fleet)
+            assert {c.version for c in done} == {version}
+            assert distance(model, done) < 1e-4
+        client = fleet.members.servers[0].client
+        assert client is not None
+        assert (client.workers, fleet.statistics().taken_out) == (2, 0)
+
+
 def asleep(fleet: Fleet) -> bool:
     return bool(httpx.get(f"{fleet.members.servers[0].url}/is_sleeping").json()["is_sleeping"])
 
