@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -91,6 +92,49 @@ def test_a_rank_that_is_stuck_is_named(ranks: Ranks, how: str, said: str) -> Non
     with pytest.raises(RankLost, match=rf"rank 1 .process {pids[1]}. {said}.* for 3 s in {how}"):
         ranks.call(0, how, {"rank": 1})
     assert gone(pids)
+
+
+def test_a_rank_that_takes_nothing_in_is_named(ranks: Ranks) -> None:
+    """A call with more bytes than a socket holds, to a rank that is stopped, does not wait for ever."""
+    pids = [m.process.pid for m in ranks.members]
+    for member in ranks.members:
+        member.channel.limit(1.0)
+    os.kill(pids[1], signal.SIGSTOP)
+    with pytest.raises(RankLost, match=rf"rank 1 .process {pids[1]}. hangs in sum: it has taken or given nothing for 1 s"):
+        ranks.call(0, "sum", {"numbers": [1] * 10_000_000})
+    assert gone(pids)
+
+
+def message(text: bytes) -> str:
+    return (struct.pack("<Q", len(text)) + text).decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "garbage, and a lot of it",
+        message(b"{"),
+        message(struct.pack("<Q", 1 << 40) + b"{}"),
+        message(struct.pack("<Q", 4) + b"null"),
+        message(struct.pack("<Q", 19) + b'{"dict":[["alive",["x"]]]}'[:19]),
+        message(struct.pack("<Q", 30) + b'{"array":["<f4",[1000000],0]}  '[:30]),
+        message(struct.pack("<Q", 46) + b'{"class": ["recollect.__main__", "main", {}]} '),
+        message(struct.pack("<Q", 32) + b'{"dict": [["alive", "for ever"]]}'[:32]),
+        message(b"[" * 200_000),
+    ],
+)
+def test_a_rank_that_sends_garbage_is_lost(data: str, ranks: Ranks) -> None:
+    pids = [m.process.pid for m in ranks.members]
+    with pytest.raises(RankLost, match=rf"rank 1 .process {pids[1]}. sent what cannot be read in write: "):
+        ranks.call(0, "write", {"rank": 1, "data": data})
+    assert gone(pids)
+
+
+def test_a_message_that_breaks_off_in_the_middle_is_not_waited_for(ranks: Ranks) -> None:
+    for member in ranks.members:
+        member.channel.limit(1.0)
+    with pytest.raises(RankLost, match="hangs in write: it has taken or given nothing for 1 s"):
+        ranks.call(0, "write", {"rank": 1, "data": message(b"x" * 100)[:50]})
 
 
 def test_a_stream_that_nobody_reads_to_its_end_ends_the_ranks(ranks: Ranks) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recollect.dist import ray_cluster
+from recollect.dist import ray_cluster, ray_nodes
+from recollect.dist.node_host import HostedProcess
 from recollect.dist.ray_cluster import connect, head_address
+from recollect.dist.ray_nodes import NodeAway, RemoteProcess
 from recollect.types import BadInput
 
 KEY = "trainer.nnodes=2"
@@ -41,3 +44,27 @@ def test_what_cannot_be_joined_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"trainer.nnodes=2 needs Ray, which is not installed: pip install"):
         connect(KEY)
+
+
+def test_a_node_is_silent_from_when_it_was_asked_and_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that nobody has asked for an hour is not given up at its first missed answer."""
+    now, away = [0.0], [False]
+
+    class Node:
+        def ask(self, method: str, *given: object, **more: object) -> None:
+            if away[0]:
+                raise NodeAway("no answer")
+
+    monkeypatch.setattr(ray_nodes.time, "monotonic", lambda: now[0])
+    node: Any = Node()
+    process = RemoteProcess(node, HostedProcess("life", "rank-0", 1, 0), "10.0.0.2")
+    now[0], away[0] = 3600.0, True
+    assert process.ended() is None
+    now[0] += ray_nodes.SILENT_S
+    assert process.ended() is None
+    now[0] += 1
+    assert process.ended() == "its node has been silent for 61 s"
+    away[0] = False
+    assert process.ended() is None
+    away[0] = True
+    assert process.ended() is None

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from recollect.config.compose import compose
+from recollect.config.staleness import overlaps
 from recollect.runtime.console import Console
 from recollect.runtime.event_loop import TimedRuns
 from recollect.serve.arbor.job_shelf import JobShelf
@@ -223,6 +224,15 @@ def test_importance_is_never_off() -> None:
     assert of("trainer.max_staleness=1") == "token"
     assert of("trainer.max_staleness=1", "algorithm.rollout_is=null") == "token"
     assert of("trainer.max_staleness=1", "algorithm.rollout_is=sequence") == "sequence"
+
+
+def test_sampling_overlaps_wherever_something_else_computes() -> None:
+    of = lambda *settings: overlaps(compose("needle", ["trainer.max_staleness=1", *settings]))
+    assert not of()
+    assert of("trainer.n_gpus_per_node=2")
+    assert of("trainer.nnodes=2")  # one rank on each of two nodes
+    assert of("actor_rollout_ref.rollout.gpus=[1]")  # one GPU trains and another samples
+    assert not of("actor_rollout_ref.rollout.gpus=[1]", "trainer.gpus=[1]")
 
 
 def test_the_dry_run_says_which_weights_sample_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,6 +177,31 @@ def test_one_rank_gives_them_too(folders: dict[str, Path], tmp_path: Path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", ["rows", "adapter"])
+def test_in_bfloat16_weights_and_moments_stay_float32(
+    case: str, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is learnt is what one process learns in bfloat16, and steps too small for bfloat16 add up."""
+    forking(monkeypatch)
+    kind, settings = CASES[case]
+    half = [*settings, "actor_rollout_ref.actor.dtype=bfloat16", "actor_rollout_ref.actor.optim.lr=1e-5"]
+    runs = [Trained(config(folders[kind], n, *half), folders[kind]) for n in (1, 2)]
+    first = weights(runs[1].save(tmp_path / "first"))
+    for run in runs:
+        for number in range(3):
+            run.step(number)
+    np.testing.assert_allclose(runs[1].said[0], runs[0].said[0], atol=0.05)
+    alone, together = (weights(run.save(tmp_path / name)) for name, run in zip(("alone", "ranks"), runs, strict=True))
+    runs[1].learner.close()
+    assert {t.dtype for t in together.values()} == {torch.float32}
+    assert {t.dtype for t in moments(tmp_path / "ranks").values()} <= {torch.float32, torch.int64}
+    change = lambda found: torch.cat([(t - first[name]).flatten() for name, t in found.items()])
+    mine, theirs = change(together), change(alone)
+    assert 0 < float(mine.abs().max()) < 1e-4  # far below what bfloat16 can tell apart at 1
+    assert float(torch.nn.functional.cosine_similarity(mine, theirs, dim=0)) > 0.9
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, "mixed"])
 def test_four_ranks_give_the_numbers_of_one_process(
     case: str, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from recollect.agents.cluster_work import ClusterWork
 from recollect.agents.find import find_agent
 from recollect.agents.progress import RolloutProgress, report
 from recollect.agents.session import Binding, Session, SessionTools
@@ -28,8 +29,10 @@ from recollect.runtime.error_text import error_text, named_error
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
+from recollect.runtime.work_place import room, working
+from recollect.sandbox.cluster_pool import HostLost
 from recollect.sandbox.shared import configure
-from recollect.tools import Toolbox
+from recollect.tools import Tool, Toolbox
 from recollect.types import Failure, FailureKind, Group, Reward, Sampling, Task, Trajectory
 
 ROUNDS = 3  # how often attempts that an endpoint failed are tried again
@@ -48,6 +51,7 @@ class Collector:
         self.agent: AgentLoop = find_agent(cfg.agent.agent_type)
         check_embedding(cfg)
         self.reward: Reward = find_reward(cfg.agent.reward_name, cfg)
+        self.place = ClusterWork(cfg, self._said) if cfg.agent.run_on == "cluster" else None
         self.builtin_reward = marks_of(self.reward).inline
         self.together = marks_of(self.reward).level != "trajectory"  # scored when all attempts are done
         configure(cfg.sandbox)
@@ -59,18 +63,45 @@ class Collector:
         )
         at_once = cfg.agent.max_concurrency if self.builtin_reward else REWARD_THREADS
         self.scoring = Slots(1 if cfg.reward_model.reward_manager == "naive" else at_once)
+        self.toolbox: Toolbox | None = None
+        try:
+            self._open()
+        except BaseException:
+            if self.place is not None:
+                self.place.close()
+            raise
+
+    def _open(self) -> None:
+        """The tools, and where they and the reward are computed."""
+        cfg, place = self.cfg, self.place
+        if place is not None:
+            self.endpoints.append(place)
+            place.send_reward(self.reward, cfg.agent.reward_name)
         tools = tools_of(cfg)
-        self.toolbox = Toolbox(tools, cfg) if tools else None
+        self.toolbox = self._made(tools) if tools else None
         self.own_tools = AGENTS.knows(cfg.agent.agent_type, "by_source")  # those of a task's domain
         self.by_domain: dict[str, Toolbox] = {}  # of the agent `domain`, made when a task needs them
         if cfg.agent.tool_parser is not None:
             find(cfg.agent.tool_parser, TOOL_PARSERS, "agent.tool_parser")
+
+    def _made(self, tools: Sequence[str | Tool]) -> Toolbox:
+        if self.place is None:
+            return Toolbox(tools, self.cfg)
+        made = Toolbox(tools, self.cfg, sandbox=self.place.pool)
+        for tool in made.tools.values():
+            self.place.send_tool(tool)
+        return made
+
+    def _said(self, text: str) -> None:
+        self.warn(text)
 
     async def close(self) -> None:
         """End what the tools hold: servers, sandboxes, instances."""
         for toolbox in (self.toolbox, *self.by_domain.values()):
             if toolbox is not None:
                 await toolbox.close()
+        if self.place is not None:
+            self.place.close()
 
     def _toolbox(self, task: Task) -> Toolbox | None:
         """The tools of a task."""
@@ -81,11 +112,15 @@ class Collector:
     def toolbox_of(self, domain: str) -> Toolbox:
         """The tools of a domain."""
         if domain not in self.by_domain:
-            self.by_domain[domain] = Toolbox(tools_of(self.cfg, domain), self.cfg)
+            self.by_domain[domain] = self._made(tools_of(self.cfg, domain))
         return self.by_domain[domain]
 
     async def collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         """``n`` attempts at each task. ``key`` names this collection; sampling noise is derived from it."""
+        with working(self.place):
+            return await self._collect(tasks, n, sampling, key)
+
+    async def _collect(self, tasks: Sequence[Task], n: int, sampling: Sampling, key: str) -> list[Group]:
         groups = [Group(task, [Trajectory(task.id, i) for i in range(n)]) for task in tasks]
         await self._attempt_all([self._session(g, i, sampling, key) for g in groups for i in range(n)])
         for _ in range(ROUNDS if self.endpoints else 0):
@@ -127,7 +162,7 @@ class Collector:
         async with gate:
             trajectory.failure = await self._guarded(self._solve(task, session), session)
         if trajectory.failure is None and not self.together:
-            async with self.scoring.one():
+            async with self.scoring.one(), room(self.reward):
                 trajectory.failure = await self._guarded(self._score(task, trajectory), None)
         session.ended = True
         if trajectory.failure is not None:
@@ -196,6 +231,8 @@ class Collector:
                 kind = AWAY if isinstance(error, EndpointDown) else "policy"
             if session is not None and error is session.tools_error:
                 kind = "tools"
+            if isinstance(error, HostLost):
+                kind = AWAY
             return Failure(kind, redacted(named_error(error)))
         return None
 

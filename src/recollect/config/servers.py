@@ -19,6 +19,11 @@ def served(rollout: Rollout) -> bool:
     return rollout.name == "vllm" and (bool(rollout.server_addresses or rollout.server_python) or has_vllm())
 
 
+def broadcasts(rollout: Rollout) -> bool:
+    """True when weights get to servers by a broadcast, and not by files."""
+    return rollout.weight_sync == "broadcast"
+
+
 def has_vllm() -> bool:
     """Whether the Python that runs this program has vLLM."""
     return find_spec("vllm") is not None
@@ -33,6 +38,7 @@ def problems(cfg: Config) -> Iterator[str]:
         "server_addresses": rollout.server_addresses,
         "server_python": rollout.server_python,
         "server_storage": rollout.server_storage,
+        "weight_sync": rollout.weight_sync if broadcasts(rollout) else "",
     }
     if not served(rollout):
         missing = HOW if rollout.name == "vllm" else f"set {ROLLOUT}.name=vllm"
@@ -47,6 +53,8 @@ def problems(cfg: Config) -> Iterator[str]:
         name = "num_servers" if rollout.num_servers else "server_python" if rollout.server_python else ""
         name = name or "tensor_model_parallel_size"
         yield f"{ROLLOUT}.{name} is about servers that the run starts, and server_addresses names others: drop one"
+    if broadcasts(rollout) and rollout.server_storage:
+        yield f"{ROLLOUT}.server_storage is for weights in files, and weight_sync=broadcast writes none: drop one"
     if rollout.temperature != 1 and (rollout.top_p < 1 or rollout.top_k > 0):
         yield (
             f"{ROLLOUT}.temperature={rollout.temperature} with top_p or top_k: vLLM reports no log-probabilities that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recollect.config.nodes import learner_nodes
 from recollect.config.roles import bindings
 from recollect.config.schema import Config
 from recollect.config.servers import served
@@ -14,7 +15,14 @@ def overlaps(cfg: Config) -> bool:
     """
     frozen = any(bound.kind == "frozen" for bound in bindings(cfg).values())
     frozen = frozen or (cfg.judge.url or "").startswith("frozen:")
-    return cfg.trainer.n_gpus_per_node > 1 or (served(cfg.actor_rollout_ref.rollout) and not frozen)
+    return learns_elsewhere(cfg) or (served(cfg.actor_rollout_ref.rollout) and not frozen)
+
+
+def learns_elsewhere(cfg: Config) -> bool:
+    """True when ranks learn: several, those of nodes, or one whose GPU is not the one that samples."""
+    sampling = [] if served(cfg.actor_rollout_ref.rollout) else cfg.actor_rollout_ref.rollout.gpus
+    another = bool(sampling) and sampling[0] != [*cfg.trainer.gpus, 0][0]
+    return cfg.trainer.n_gpus_per_node > 1 or learner_nodes(cfg) > 0 or another
 
 
 def goes_on(cfg: Config) -> bool:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from recollect.dist.message_bytes import decode, encode
+from recollect.runtime.error_text import error_text
 
 _LENGTH = struct.Struct("<Q")
-PIECE = 1 << 20  # bytes that are read at a time
+PIECE = 1 << 20  # bytes that are read or written at a time
+MOST = 1 << 36  # bytes of a message
 IDLE_S, EVERY_S, TIMES = 10, 5, 4  # a machine that does not answer for IDLE_S + EVERY_S × TIMES seconds is gone
 
 
 class Closed(Exception):
     """The other side is gone."""
+
+
+class Stuck(Closed):
+    """The other side neither takes nor gives any bytes."""
+
+
+class Garbled(Closed):
+    """What came is no message."""
 
 
 class Channel:
@@ -25,33 +36,47 @@ class Channel:
         self.socket = end
         self._sending = threading.Lock()
 
+    def limit(self, seconds: float) -> None:
+        """Let no message stand still for longer: `Stuck` is raised then."""
+        self.socket.settimeout(seconds)
+
     def send(self, value: Any) -> None:
         """Send a value."""
         data = encode(value)
-        try:
-            with self._sending:
-                self.socket.sendall(_LENGTH.pack(len(data)))
-                self.socket.sendall(data)
-        except OSError as error:
-            raise Closed from error
+        with self._sending:
+            for part in (_LENGTH.pack(len(data)), memoryview(data)):
+                while part:
+                    part = part[self._moved(self.socket.send, part[:PIECE]) :]
 
     def receive(self) -> Any:
         """The next value, waited for."""
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        return decode(self._exactly(length))
+        if length > MOST:
+            raise Garbled(f"a message of {length} bytes")
+        data = self._exactly(length)
+        try:
+            return decode(data)
+        except (ValueError, TypeError, LookupError, AttributeError, ImportError, struct.error, RecursionError) as error:
+            raise Garbled(error_text(error)) from None
 
     def _exactly(self, count: int) -> bytearray:
         data, filled = bytearray(count), 0
         view = memoryview(data)
         while filled < count:
-            try:
-                got = self.socket.recv_into(view[filled : filled + PIECE])
-            except OSError as error:
-                raise Closed from error
+            got = self._moved(self.socket.recv_into, view[filled : filled + PIECE])
             if not got:
                 raise Closed
             filled += got
         return data
+
+    def _moved(self, move: Callable[[Any], int], part: Any) -> int:
+        """Bytes that were moved; at least one unless the other side is gone."""
+        try:
+            return move(part)
+        except TimeoutError:
+            raise Stuck(f"it has taken or given nothing for {self.socket.gettimeout():g} s") from None
+        except OSError as error:
+            raise Closed from error
 
     def close(self) -> None:
         """End the connection."""

@@ -124,7 +124,7 @@ def _made_tensor(about: list[Any], data: memoryview) -> Any:
 
 
 def _class_of(module: str, name: str) -> Any:
-    if not module.startswith(OURS):
+    if not module.startswith(OURS) or module.rpartition(".")[2].startswith("__"):
         raise ValueError(f"a message holds a {module}.{name}, which is not of this package")
     found: Any = import_module(module)
     for part in name.split("."):

@@ -119,7 +119,7 @@ def start_here(place: RankPlace) -> RankMember:
             stdout=said,
             stderr=said,
             start_new_session=True,
-            env=_environment(place.threads),
+            env=environment(place.threads),
         )
     return RankMember(place, LocalProcess(process, said), Channel(mine))
 
@@ -156,10 +156,11 @@ def start_there(
 def launch(door: str, token: str, threads: int, folder: str, address: str) -> Launch:
     """What to start where the rank will be."""
     command = (sys.executable, "-m", "recollect.dist.rank_process", "JOIN", door, address)
-    return Launch(command, _environment(threads) | {TOKEN: token}, folder=folder)
+    return Launch(command, environment(threads) | {TOKEN: token}, folder=folder)
 
 
-def _environment(threads: int) -> dict[str, str]:
+def environment(threads: int) -> dict[str, str]:
+    """The environment of this process for another one of this package."""
     found = dict(os.environ, OMP_NUM_THREADS=str(threads))
     folder = str(Path(__file__).resolve().parents[2])  # the package, however this process found it
     paths = [folder, *found.get("PYTHONPATH", "").split(os.pathsep)]

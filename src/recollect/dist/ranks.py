@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from recollect.dist.channel import Closed
+from recollect.dist.channel import Closed, Garbled, Stuck
 from recollect.dist.machine import Machine, NodeLost
 from recollect.dist.place import RankPlace
 from recollect.dist.rank_member import END_S, RankMember, start_here, start_there
@@ -23,6 +23,18 @@ LOOK_S = 0.5  # between looks at the clock
 SILENT_S = 10.0  # a rank that has not said for so long that it is alive is the one that is stuck
 
 Passed = Callable[[int, int], None]
+
+_texts = lambda found: isinstance(found, str)
+_counts = lambda found: isinstance(found, list) and len(found) == 2 and all(type(n) is int for n in found)
+SAYS: dict[str, Callable[[Any], bool]] = {  # kinds of messages, and what each of them holds
+    "alive": lambda found: type(found) is int,  # passes so far
+    "passed": _counts,  # of how many in a call
+    "item": lambda found: True,
+    "done": lambda found: True,
+    "memory": _texts,
+    "refused": _texts,
+    "failed": lambda found: isinstance(found, list) and len(found) == 2 and all(map(_texts, found)),
+}
 
 
 class RankLost(Exception):
@@ -63,10 +75,11 @@ class Ranks:
             else:
                 self.members.extend(_on(nodes, places))
             for member in self.members:
+                member.channel.limit(self.deadline_s)
                 try:
                     member.channel.send({"worker": worker, "place": asdict(member.place), "settings": settings})
-                except Closed:
-                    self._lost(member, "starting")
+                except Closed as error:
+                    self._lost(member, "starting", error)
             self.about = self._answer("starting", START_S)
         except BaseException:
             self.close()
@@ -94,8 +107,8 @@ class Ranks:
         for member in self.members:
             try:
                 member.channel.send({"target": target, "call": name, "given": given, "made": made})
-            except Closed:
-                self._lost(member, name)
+            except Closed as error:
+                self._lost(member, name, error)
 
     def _answer(self, what: str, deadline_s: float, passed: Passed | None = None) -> Any:
         found = list(self._items(what, deadline_s, passed, last=True))
@@ -117,11 +130,10 @@ class Ranks:
                 for key, _ in selector.select(LOOK_S):
                     member = key.data
                     try:
-                        message = member.channel.receive()
-                    except Closed:
-                        self._lost(member, what)
+                        kind, value = said(member.channel.receive())
+                    except Closed as error:
+                        self._lost(member, what, error)
                     member.heard = time.monotonic()
-                    kind, value = next(iter(message.items()))
                     if kind != "alive":
                         moved = member.heard
                     if kind == "alive":
@@ -162,7 +174,12 @@ class Ranks:
             _raise(failed)
         raise RankLost(text)
 
-    def _lost(self, member: RankMember, what: str) -> None:
+    def _lost(self, member: RankMember, what: str, why: Closed) -> NoReturn:
+        """End everything and say who is gone, or says what cannot be read."""
+        if isinstance(why, Stuck | Garbled):
+            self.close()
+            said = "hangs" if isinstance(why, Stuck) else "sent what cannot be read"
+            raise RankLost(f"{member.name} {said} in {what}: {why}")
         gone, how = member, None
         until = time.monotonic() + END_S  # a connection may be gone a moment before its process
         while how is None and time.monotonic() < until:
@@ -181,6 +198,15 @@ class Ranks:
     def closed(self) -> bool:
         """Whether they are gone."""
         return not self._end.alive
+
+
+def said(message: Any) -> tuple[str, Any]:
+    """What kind of message a rank sent, and what it says."""
+    if isinstance(message, dict) and len(message) == 1:
+        ((kind, value),) = message.items()
+        if SAYS.get(kind, lambda found: False)(value):
+            return kind, value
+    raise Garbled("it is none of the messages of a rank")
 
 
 def _raise(failed: list[tuple[str, Any]]) -> None:

@@ -57,12 +57,13 @@ class SeenNode:
         return f"{self.title} ({self.facts.address})"
 
     def reads(self, path: Path) -> str:
-        return str(self._ask(first_of, str(path)))
+        return str(self.ask(first_of, str(path)))
 
     def has(self, path: Path) -> bool:
-        return bool(self._ask(is_there, str(path)))
+        return bool(self.ask(is_there, str(path)))
 
-    def _ask(self, function: Callable[[str], Any], path: str) -> Any:
+    def ask(self, function: Callable[[Any], Any], given: Any) -> Any:
+        """Call a function there."""
         import ray
         from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -70,7 +71,7 @@ class SeenNode:
         there = NodeAffinitySchedulingStrategy(self.facts.name, soft=False)
         asking = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         try:
-            return ray.get(asking.remote(path), timeout=START_S)
+            return ray.get(asking.remote(given), timeout=START_S)
         except RayError as error:
             raise BadInput(f"{self.name} cannot be asked: {_last_line(error)}") from None
 
@@ -168,7 +169,7 @@ class RemoteProcess:
     def __init__(self, node: RayNode, held: HostedProcess, address: str) -> None:
         self.node, self.held, self.address = node, held, address
         self.port, self.group = held.port, held.group
-        self.heard = time.monotonic()
+        self.silent: float | None = None  # since when its node does not answer
 
     def ended(self) -> str | None:
         """How it ended and what it said last; None while it runs, or while its node is silent for a moment."""
@@ -177,9 +178,10 @@ class RemoteProcess:
         except (NodeLost, OSError) as error:
             return str(error)
         except NodeAway:
-            silent = time.monotonic() - self.heard
-            return f"its node has been silent for {silent:.0f} s" if silent > SILENT_S else None
-        self.heard = time.monotonic()
+            now = time.monotonic()
+            self.silent = now if self.silent is None else self.silent
+            return f"its node has been silent for {now - self.silent:.0f} s" if now - self.silent > SILENT_S else None
+        self.silent = None
         return found
 
     def kill(self) -> None:

@@ -55,7 +55,8 @@ def writing(path: Path) -> Iterator[None]:
 def unwritten(path: Path, error: Exception, what: str = "") -> Unwritten:
     """The message for an output that could not be written; libraries have errors of their own for a full disk."""
     why = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-    return Unwritten(f"{what}{path} could not be written: {why}; make room, and the same command goes on")
+    then = "when it is back" if isinstance(error, TimeoutError) else "make room, and"
+    return Unwritten(f"{what}{path} could not be written: {why}; {then} the same command goes on")
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:

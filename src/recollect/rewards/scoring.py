@@ -14,7 +14,8 @@ from recollect.rewards.decorator import marks_of
 from recollect.runtime.deadline import within
 from recollect.runtime.error_text import named_error
 from recollect.runtime.secrets import redacted
-from recollect.runtime.threads import contained, in_thread
+from recollect.runtime.threads import contained
+from recollect.runtime.work_place import compute
 from recollect.types import Failure, Group, Reward, Score, Task, Trajectory
 
 
@@ -113,7 +114,7 @@ async def _run(reward: Reward, given: Mapping[str, Any], plain: bool) -> Any:
         if inspect.iscoroutinefunction(reward) or (plain and marks_of(reward).inline):
             value = reward(**given)
         else:
-            value = await in_thread(reward, given)
+            value = await compute(reward, given)
         return await value if inspect.isawaitable(value) else value
 
 

@@ -49,7 +49,7 @@ MAY_CHANGE = (  # keys that do not change what a run computes
     ),
     *(
         f"actor_rollout_ref.rollout.{name}"
-        for name in ("server_wait_s", "num_servers", "gpus", "nnodes", "n_gpus_per_node")
+        for name in ("server_wait_s", "weight_sync", "num_servers", "gpus", "nnodes", "n_gpus_per_node")
     ),
 )
 

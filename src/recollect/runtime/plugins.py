@@ -14,6 +14,7 @@ from typing import Any
 from recollect.runtime.error_text import error_text, named_error
 from recollect.types import BadInput
 
+OF_FILES = "recollect_user_"  # begins the name of a module that was loaded from a file; nobody else can import it
 GIVEN = "python"  # before the colon: a function that this process was given, such as one of a notebook's cell
 _given: dict[str, Callable[..., Any]] = {}
 
@@ -74,7 +75,7 @@ def _from_file(path: Path, key: str) -> Any:
 
 
 def _executed(path: Path, key: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"recollect_user_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{OF_FILES}{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from queue import SimpleQueue
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from recollect.runtime.error_text import named_error
 
+T = TypeVar("T")
 MOST_IDLE = 32  # threads that wait for more to do
 
 ThreadWork = Callable[[], None]
@@ -67,6 +70,43 @@ async def in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> A
         return await waiting[0]
     finally:
         waiting.clear()  # for the same reason
+
+
+def in_time(work: Callable[[], T], seconds: float, what: str) -> T:
+    """Do what may hang, as storage does that went away: then it is a TimeoutError, and its thread is left behind."""
+    done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((work(), None))
+        except BaseException as error:
+            done.put((None, error))
+
+    start_in_thread(run)
+    try:
+        value, error = done.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(errno.ETIMEDOUT, f"{what} has not answered for {seconds:g} s") from None
+    if error is not None:
+        raise error
+    made: T = value
+    return made
+
+
+@contextmanager
+def reminding(what: str, warn: Callable[[str], None], every_s: float) -> Iterator[None]:
+    """Say what goes on, again and again, while it takes longer than it should."""
+    over, start = threading.Event(), time.monotonic()
+
+    def remind() -> None:
+        while not over.wait(every_s):
+            warn(f"{what} has taken {time.monotonic() - start:.0f} s so far")
+
+    threading.Thread(target=remind, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ class Pool:
         self._lock = threading.Lock()
         self._free = Slots(cfg.max_sessions)
         self._closed = False
-        self._warned = False
+        self.warning = ""  # about its isolation; said once
 
     def start(self) -> list[str]:
         """Make sure that there is a box; the names of its walls. BadInput when this machine cannot isolate."""
@@ -39,9 +39,9 @@ class Pool:
 
     def _warn(self, text: str) -> None:
         """Warn once for each pool."""
-        if text and not self._warned:
+        if text and not self.warning:
             print(f"recollect: {text}", file=sys.stderr, flush=True)
-        self._warned = self._warned or bool(text)
+        self.warning = self.warning or text
 
     def _open(self) -> SandboxSession:
         with self._lock:

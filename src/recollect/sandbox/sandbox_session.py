@@ -57,27 +57,28 @@ class SandboxSession:
 
     async def python(self, code: str, timeout: float | None = None) -> ProgramResult:
         """Run a block in the session's Python state."""
-        return await self._ask({"op": "python", "code": code}, timeout)
+        return await self.ask({"op": "python", "code": code}, timeout)
 
     async def program(
         self, code: str, stdin: str = "", timeout: float | None = None, argv: tuple[str, ...] = ()
     ) -> ProgramResult:
         """Run a text as a Python program of its own, in the session's files."""
-        return await self._ask({"op": "program", "code": code, "stdin": stdin, "argv": list(argv)}, timeout)
+        return await self.ask({"op": "program", "code": code, "stdin": stdin, "argv": list(argv)}, timeout)
 
     async def command(self, command: str, stdin: str = "", timeout: float | None = None) -> ProgramResult:
         """Run a shell command in the session's files."""
-        return await self._ask({"op": "command", "command": command, "stdin": stdin}, timeout)
+        return await self.ask({"op": "command", "command": command, "stdin": stdin}, timeout)
 
     async def file(self, name: str, **arguments: Any) -> ProgramResult:
         """Run an operation of ``inside/files.py``."""
-        return await self._ask({"op": "file", "name": name, "arguments": arguments}, None)
+        return await self.ask({"op": "file", "name": name, "arguments": arguments}, None)
 
     async def write(self, path: str, text: str, append: bool = False) -> ProgramResult:
         """Put a text into a file of the session."""
         return await self.file("write_file", path=path, text=text, append=append)
 
-    async def _ask(self, request: dict[str, Any], timeout: float | None) -> ProgramResult:
+    async def ask(self, request: dict[str, Any], timeout: float | None) -> ProgramResult:
+        """Run a request of `inside/cell.py`; the methods above make them."""
         seconds = self._cfg.timeout_s if timeout is None else timeout
         async with self._turn:
             if self._closed:

@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 from recollect.config import Sandbox
+from recollect.runtime.work_place import place
 from recollect.sandbox.pool import Pool
 
 _lock = threading.Lock()
@@ -32,7 +33,8 @@ def pool() -> Pool:
 
 async def run_python(code: str, stdin: str = "", timeout: float | None = None) -> tuple[int, str, str]:
     """(exit status, stdout, stderr) of a Python program in a session of its own; a passed limit is never status 0."""
-    ran = await pool().run(code, stdin, timeout)
+    there = place()
+    ran = await (pool().run(code, stdin, timeout) if there is None else there.run_program(code, stdin, timeout))
     if ran.outcome in ("ok", "error"):
         return ran.code, ran.out, ran.err
     return ran.code or -9, ran.out, f"{ran.err}\nstopped by a limit: {ran.outcome}".lstrip()

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.runtime.threads import Slots, in_thread
+from recollect.runtime.threads import Slots
+from recollect.runtime.work_place import compute
 from recollect.tools.tool_definition import Tool
 from recollect.types import Task
 
@@ -17,10 +18,10 @@ RELEASE_S = 10.0  # seconds that reset() and close() may take
 
 
 async def run(function: Callable[..., Any], /, **given: Any) -> Any:
-    """Call a function, plain (in a thread) or async."""
+    """Call a function, plain (off the event loop) or async."""
     if inspect.iscoroutinefunction(function):
         return await function(**given)
-    value = await in_thread(function, given)
+    value = await compute(function, given)
     return await value if inspect.isawaitable(value) else value
 
 

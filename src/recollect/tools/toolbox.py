@@ -6,16 +6,18 @@ import asyncio
 import difflib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from recollect.config import Config
+from recollect.policies.endpoint import EndpointDown
 from recollect.registries import TOOLS
 from recollect.runtime.error_text import error_text, named_error
 from recollect.runtime.plugins import find
 from recollect.runtime.secrets import redacted
 from recollect.runtime.threads import Slots, contained
+from recollect.runtime.work_place import room
 from recollect.sandbox import shared
 from recollect.sandbox.pool import Pool
 from recollect.sandbox.sandbox_session import SandboxSession
@@ -30,6 +32,19 @@ from recollect.types import BadInput, Task, ToolCall, ToolOutcome, ToolResult, T
 MAX_MESSAGE = 1000
 
 
+class Sandboxes(Protocol):
+    """Where programs run that the model wrote."""
+
+    def start(self) -> Any:
+        """Make ready; BadInput where programs cannot be isolated."""
+
+    def session(self) -> AbstractAsyncContextManager[SandboxSession]:
+        """A new empty session."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
 class Toolbox:
     """The tools of a run, found by name and opened for each trajectory."""
 
@@ -38,7 +53,9 @@ class Toolbox:
         names_or_tools: Iterable[str | Tool | Callable[..., Any]],
         cfg: Config | None = None,
         key: str = "agent.tools",
+        sandbox: Sandboxes | None = None,
     ) -> None:
+        """``sandbox`` is where programs run; by default one of this process."""
         self.cfg = cfg or Config()
         self._servers: list[ToolServer] = []
         self.tools: dict[str, Tool] = {}
@@ -54,7 +71,8 @@ class Toolbox:
             self.slots = {name: Slots(t.pool) for name, t in self.tools.items() if name not in self.pools}
             self.shared: dict[str, Instance] = {}
             self.sharing = Slots(1)
-            self.sandbox = Pool(self.cfg.sandbox)
+            self.sandbox: Sandboxes = Pool(self.cfg.sandbox) if sandbox is None else sandbox
+            self.own_sandbox = sandbox is None
             shared.configure(self.cfg.sandbox)
             if any(t.sandboxed for t in self.tools.values()):
                 self.sandbox.start()
@@ -106,7 +124,8 @@ class Toolbox:
             if (close := getattr(instance.value, "close", None)) is not None:
                 await run(close)
         self.shared.clear()
-        self.sandbox.close()
+        if self.own_sandbox:
+            self.sandbox.close()
         self._close_servers()
 
     def _close_servers(self) -> None:
@@ -165,6 +184,8 @@ class OpenTools:
             return _failed("arguments", f"Wrong arguments for {found.name}: {error_text(error)}")
         try:
             return await self._run(found, arguments)
+        except EndpointDown:  # where it runs is gone; the attempt is made again when that is back
+            raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -178,7 +199,7 @@ class OpenTools:
         for name, kind in found.signature.given.items():
             arguments[name] = await self._given(kind)
         if not found.stateful:
-            async with self._box.slots[found.name].one():
+            async with self._box.slots[found.name].one(), room(found.run):
                 return await self._within(found, run(found.run, **arguments))
         instance = await self._instance(found)
         if found.scope == "global":

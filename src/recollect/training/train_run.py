@@ -24,6 +24,7 @@ from recollect.runs.trackers.chosen_trackers import trackers_of
 from recollect.runs.trackers.follow import tracking
 from recollect.runtime.console import Console, sparkline
 from recollect.runtime.garbage import leaving_the_old
+from recollect.runtime.threads import reminding
 from recollect.samplers.bindings import RoleBinder
 from recollect.sources.task_stream import TaskStream, held_out
 from recollect.training import checkpoint
@@ -43,6 +44,7 @@ from recollect.training.sft import Supervised
 from recollect.training.sft.sources import check_source, held_out_sequences
 from recollect.types import BadInput
 
+REMIND_S = 120.0  # after which people are told that a checkpoint is still being written, and again
 OnStep = Callable[[dict[str, Any]], bool | None]
 
 
@@ -305,7 +307,8 @@ class TrainRun:
         started = {} if progress.stopped else self._settled()
         given = self.policy.learner, self.policy.renderer, progress.state(), self.critic
         more = lambda folder: write_started(folder, started)
-        checkpoint.save(self.folder, f"step-{progress.step}", *given, more)
+        with reminding(f"writing a checkpoint to {self.folder}", self.console.warn, REMIND_S):
+            checkpoint.save(self.folder, f"step-{progress.step}", *given, more)
         keep_best(self.folder, progress)
         keep_first = ("step-0",) if keeps_first(cfg) else ()
         checkpoint.prune(self.folder, "step", cfg.trainer.max_ckpt_to_keep, keep_first)

@@ -16,7 +16,7 @@ from recollect.registries import AGENTS
 from recollect.types import BadInput
 
 PAGE = Path(__file__).parents[3] / "docs" / "from-verl.md"
-COUNTS = {"verl": 1000, "verl_engines": 420, "memagent": 205, "two_stage": 436, "agentfly": 50}
+COUNTS = {"verl": 1000, "verl_engines": 420, "verl_async": 18, "memagent": 205, "two_stage": 436, "agentfly": 50}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

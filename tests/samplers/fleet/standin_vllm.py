@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from recollect.config import Rollout
 from recollect.engine import load_fitted, make_engine
 from recollect.models.load import load_config, load_tokenizer
 from recollect.models.lora import fill_weights
+from recollect.samplers.fleet.inside.recollect_broadcast import BroadcastGroup, Meeting, received
 from recollect.types import Sampling
 
 COMPUTING = threading.Lock()  # engines of one process take turns: attention has one plan at a time
@@ -70,6 +72,11 @@ class StandIn:
         self.answered = 0  # completions
         self.calls: list[str] = []
         self.hangs = self.keeps_cache = self.blind = self.corrupt = self.sleepless = self.drowsy = False
+        self.deaf = False  # takes part in no broadcast
+        self.answers: bytes | None = None  # instead of completions
+        self.nonsense: dict[str, Any] = {}  # that it says of itself
+        self.handover = ""
+        self.group: BroadcastGroup | None = None
         self.asleep: set[str] = set()  # what has no memory
         self.backup: dict[str, torch.Tensor] = {}
         self.label_said: str | None = None  # instead of the real one
@@ -79,7 +86,7 @@ class StandIn:
     def app(self) -> Starlette:
         post = [
             *("collective_rpc", "pause", "start_weight_update", "update_weights", "finish_weight_update"),
-            *("reset_prefix_cache", "resume", "sleep", "wake_up"),
+            *("reset_prefix_cache", "resume", "sleep", "wake_up", "init_weight_transfer_engine"),
         ]
         routes = [Route(f"/{name}", self._control, methods=["POST"]) for name in post]
         routes += [Route("/health", lambda r: Response("")), Route("/weight_info", self._weights)]
@@ -95,7 +102,10 @@ class StandIn:
         self.calls.append(body.get("method", name))
         while self.hangs:
             await asyncio.sleep(0.05)
-        return JSONResponse(getattr(self, f"_{name}")(body, request.query_params) or {})
+        try:  # in a thread, for what waits for others
+            return JSONResponse(await asyncio.to_thread(getattr(self, f"_{name}"), body, request.query_params) or {})
+        except (AssertionError, RuntimeError, ValueError) as error:
+            return JSONResponse({"error": {"message": str(error)}}, 500)
 
     def _collective_rpc(self, body: dict[str, Any], query: Any) -> dict[str, Any]:
         return {"results": [getattr(self, body["method"])(**body["kwargs"])]}
@@ -104,7 +114,11 @@ class StandIn:
         sees = "" if self.blind or not Path(probe).is_file() else Path(probe).read_text()
         about = {"window": self.window, "dtype": self.dtype, "logprobs_mode": self.mode, "rows": 256}
         config = json.loads(json.dumps(self.model.config.to_dict(), default=str))
-        return {"protocol": 1, "backend": "recollect", "config": config, "sees": sees, **about}
+        return {"protocol": 2, "backend": "recollect", "config": config, "sees": sees, **about, **self.nonsense}
+
+    def recollect_begin(self, handover: str) -> dict[str, str]:
+        self.handover, self.updating = handover, False
+        return {"handover": handover}
 
     def recollect_verify(self, manifest: str) -> dict[str, str]:
         import hashlib
@@ -122,12 +136,28 @@ class StandIn:
     def _start_weight_update(self, body: dict[str, Any], query: Any) -> None:
         assert self.paused
         assert "weights" not in self.asleep
+        assert not self.updating
         self.updating = True
+
+    def _init_weight_transfer_engine(self, body: dict[str, Any], query: Any) -> None:
+        info = body["init_info"]
+        given = {"rank": info.pop("first"), "size": info["size"], "host": info["host"], "limit_s": info["limit_s"]}
+        self.group = BroadcastGroup(Meeting(info["address"], info["port"], **given))
 
     def _update_weights(self, body: dict[str, Any], query: Any) -> None:
         assert self.updating
         info = body["update_info"]
-        weights = {k: v for name in info["files"] for k, v in load_file(Path(info["folder"]) / name).items()}
+        assert info["handover"] == self.handover
+        group = self.group
+        while self.deaf:
+            time.sleep(0.05)
+        weights: dict[str, torch.Tensor] = {}
+        for name in info.get("files", []):
+            weights |= load_file(Path(info["folder"]) / name)
+        for about in info.get("buckets", []):
+            assert group is not None
+            about = about | ({"checksum": "wrong"} if self.corrupt else {})
+            weights |= dict(received(group, about, torch.device("cpu")))
         fill_weights(self.model, weights.items())
 
     def _finish_weight_update(self, body: dict[str, Any], query: Any) -> None:
@@ -161,9 +191,11 @@ class StandIn:
         self.paused = bool(self.asleep)
         return {"status": "sleeping" if self.asleep else "awake"}
 
-    async def _generate(self, request: Request) -> JSONResponse:
+    async def _generate(self, request: Request) -> Response:
         body = await request.json()
         given = body["sampling_params"]
+        if self.answers is not None:
+            return Response(self.answers, media_type="application/json")
         if self.fails_after is not None and self.answered >= self.fails_after:
             return JSONResponse({"error": {"message": "EngineCore died"}}, 500)
         if max(body["token_ids"]) >= self.engine.vocabulary:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.members import ServersGone
+from recollect.samplers.fleet.weight_files import WeightsByFiles
 from recollect.types import BadInput, Completion, Sampling
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 
@@ -231,7 +234,8 @@ def test_weights_that_break_off_are_taken_again(fleets: Fleets, model: torch.nn.
             fleet.take_weights(version, broken())
         fleet.take_weights(version, plain_weights(model))
         assert {c.version for c in ask(fleet, *KEYS)} == {version}
-    assert len([p for p in fleet.store.folder.iterdir() if p.is_dir()]) == 2
+    assert isinstance(fleet.way, WeightsByFiles)
+    assert len([p for p in fleet.way.store.folder.iterdir() if p.is_dir()]) == 2
 
 
 def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module) -> None:
@@ -250,6 +254,93 @@ def test_a_request_that_is_given_up_ends(fleets: Fleets, model: torch.nn.Module)
     fleet.take_weights(1, plain_weights(model))
     assert fleet.statistics().decoding == 0
     assert {c.version for c in ask(fleet, *KEYS)} == {1}
+
+
+LOGPROBS = {"content": [{"logprob": -1.0}]}
+
+
+def part(**changes: object) -> bytes:
+    """A completion with something changed."""
+    choice = {"token_ids": [5], "finish_reason": "stop", "logprobs": {"content": [{"logprob": -1.0}]}}
+    return json.dumps(
+        {"choices": [choice | {"weight_versions": [{"version": "LABEL", "start": 0, "end": 1}]} | changes]}
+    ).encode()
+
+
+HOSTILE = {
+    "another id": (part(token_ids=[999_999]), r"it gave the id 999999, and the model has \d+"),
+    "too many": (
+        part(token_ids=[5] * 9, logprobs={"content": [{"logprob": -1.0}] * 9}),
+        "it gave 9 tokens, and 6 were",
+    ),
+    "no log-probability": (part(logprobs={"content": []}), "its answer is not a whole completion with log-prob"),
+    "broken off": (part()[:-20], "its answer is no JSON object"),
+    "nested": (b"[" * 100_000, "its answer is no JSON object"),
+    "empty": (b"", "its answer is not a whole completion"),
+    "a page": (b"<html>502</html>", "its answer is no JSON object"),
+    "huge": (b"{" + b" " * (17 << 20), "TooLarge its answer is larger than 16 MiB"),
+    "no number": (b'{"choices": [{"token_ids": [NaN]}]}', "its answer is n"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_an_answer_that_is_none_takes_the_server_out(
+    kind: str, fleets: Fleets, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, (bad, _) = fleets()
+    fleet.take_weights(0, plain_weights(model))
+    right = [c.ids for c in ask(fleet, *KEYS)]
+    said: list[str] = []
+    fleet.members.warn = said.append
+    answer, words = HOSTILE[kind]
+    bad.answers = answer.replace(b"LABEL", bad.label.encode())
+    assert [c.ids for c in ask(fleet, *KEYS)] == right
+    assert re.search(f"server 0 at http.* was taken out .{words}", said[0]), said
+    bad.answers = None
+
+
+def test_a_server_that_says_nonsense_of_itself_is_refused(fleets: Fleets, model: torch.nn.Module) -> None:
+    for nonsense in ({"window": "wide"}, {"config": [1, 2]}, {"window": None}):
+        fleet, (server, _) = fleets()
+        server.nonsense = nonsense
+        with pytest.raises(BadInput, match=r"server 0 at http.*: what it says of itself cannot be read"):
+            fleet.take_weights(0, plain_weights(model))
+
+
+def test_two_runs_with_the_same_servers_get_no_token_of_each_other(
+    fleets: Fleets, model: torch.nn.Module, small_model: Path, tmp_path: Path
+) -> None:
+    """They take the servers from each other, which is said; what either of them is given was sampled by its weights."""
+    fleet, _ = fleets()
+    urls = ",".join(member.url for member in fleet.members.servers)
+    more = [f"{SERVERS}.server_addresses=[{urls}]", f"trainer.default_local_dir={tmp_path / 'other'}"]
+    other, _ = fleets(1, *more)
+    both, right, said = (fleet, other), [], list[str]()
+    for mine in both:
+        alone, _ = fleets()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1.1)
+        alone.take_weights(0, plain_weights(model))
+        mine.take_weights(0, plain_weights(model))
+        mine.members.warn = said.append
+        right.append([c.ids for c in ask(alone, *KEYS)])
+    assert right[0] != right[1]
+
+    def use(number: int) -> int:
+        found = 0
+        for _ in range(6):
+            try:
+                assert [c.ids for c in ask(both[number], *KEYS)] == right[number]
+                found += 1
+            except EndpointDown:
+                asyncio.run(both[number].back(said.append))
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(use, (0, 1)))
+    assert sum(found) > 0
+    assert any("it sampled with 0-" in line for line in said)
 
 
 WAKING = ["wake_up weights", "wake_up kv_cache", "reset_prefix_cache"]

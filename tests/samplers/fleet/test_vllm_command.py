@@ -92,6 +92,11 @@ def test_servers_on_the_learners_gpus_sleep(
     plan = fleet_plan(cfg, "tiny")
     assert [server.sleeps for server in plan.servers] == sleep
     assert ["--enable-sleep-mode" in command(server, "127.0.0.1", 1) for server in plan.servers] == sleep
+    cfg.actor_rollout_ref.rollout.weight_sync = "broadcast"
+    if visible != "4,5":  # a GPU of its own
+        with pytest.raises(BadInput, match="NCCL has one process on a GPU, and these servers share the learner's"):
+            fleet_plan(cfg, "tiny")
+    cfg.actor_rollout_ref.rollout.weight_sync = "files"
     cfg.trainer.max_staleness = 1  # they sample while the learner updates
     assert not any(server.sleeps for server in fleet_plan(cfg, "tiny").servers)
 
@@ -112,7 +117,7 @@ def answer(**changes: object) -> dict[str, object]:
 
 
 def test_only_whole_completions_of_one_version_are_taken() -> None:
-    assert sampled(answer(), "3-ab").ids == (5, 6)
+    assert sampled(answer(), "3-ab", 2).ids == (5, 6)
     two = [{"version": "2-aa", "start": 0, "end": 1}, {"version": "3-ab", "start": 1, "end": 2}]
     wrong: list[dict[str, object]] = [
         {"weight_versions": None},
@@ -123,15 +128,20 @@ def test_only_whole_completions_of_one_version_are_taken() -> None:
         {"token_ids": [5, "6"]},
         {"logprobs": None},
         {"logprobs": {"content": [{"logprob": -1.0}, {"logprob": float("nan")}]}},
+        {"logprobs": {"content": [{"logprob": -1.0}, {"logprob": 0.5}]}},
+        {"logprobs": {"content": [{"logprob": -1.0}, {"logprob": "-2"}]}},
+        {"logprobs": {"content": [{"logprob": -1.0}] * 3}},
         {"finish_reason": "abort"},
     ]
     for change in wrong:
         with pytest.raises(ServerFailed):
-            sampled(answer(**change), "3-ab")
+            sampled(answer(**change), "3-ab", 2)
+    with pytest.raises(ServerFailed, match="it gave 2 tokens, and 1 were asked for"):
+        sampled(answer(), "3-ab", 1)
     with pytest.raises(ServerFailed, match="it sampled with 3-ab, not with 4-cd"):
-        sampled(answer(), "4-cd")
+        sampled(answer(), "4-cd", 2)
     with pytest.raises(ServerFailed):
-        sampled({}, "3-ab")
+        sampled({}, "3-ab", 2)
 
 
 def test_attempts_stay_and_tasks_share_a_server_with_free_rows() -> None:

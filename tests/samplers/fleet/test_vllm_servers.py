@@ -28,14 +28,16 @@ from recollect.models.load import load_tokenizer
 from recollect.models.tiny import save_tiny
 from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
-from recollect.samplers.fleet import vllm_client
+from recollect.samplers.fleet import vllm_client, weight_broadcast
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.server_process import OwnServer
+from recollect.samplers.fleet.vllm_client import ServerFailed
 from recollect.training.learner.ranks.ranks_learner import RanksLearner
 from recollect.training.train_run import TrainRun
 from recollect.types import Completion, Sampling
 from tests.samplers.fleet.test_training import near, weights
+from tests.waiting import until
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -53,8 +55,8 @@ def settings(folder: Path, *more: str) -> list[str]:
 
 
 @contextmanager
-def fleet_of(model: Path, folder: Path) -> Iterator[Fleet]:
-    cfg = compose(None, settings(folder))
+def fleet_of(model: Path, folder: Path, *more: str) -> Iterator[Fleet]:
+    cfg = compose(None, settings(folder, *more))
     made = make_fleet(cfg, str(model), load_tokenizer(str(model)).decode, print, print)
     try:
         yield made
@@ -134,6 +136,62 @@ def test_servers_and_learner_agree_after_each_sync(tied: bool, tmp_path: Path, m
         fleet.take_weights(5, moved(model, 5).named_parameters())
         assert distance(model, ask(fleet)) < 1e-4
         assert fleet.statistics().taken_out == 0
+
+
+def test_weights_by_broadcast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers in one group; hand-overs that break off in the middle; a server that hangs in one."""
+    save_tiny(tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    two = [f"{ROLLOUT}.weight_sync=broadcast", f"{ROLLOUT}.num_servers=2"]
+    with fleet_of(tmp_path / "model", tmp_path / "run", *two) as fleet:
+        for version in range(3):
+            fleet.take_weights(version, moved(model, version).named_parameters())
+            done = ask(fleet)
+            assert {c.version for c in done} == {version}
+            assert distance(model, done) < 1e-4
+        assert fleet.statistics().taken_out == 0
+        first, second = fleet.members.servers
+        assert first.client is not None
+        wait: Any = fleet._wait
+        wait(first.client.begin())  # as of a trainer that is killed then
+        left = wait(first.client.begin())
+        fleet.take_weights(3, moved(model, 3).named_parameters())
+        assert distance(model, ask(fleet)) < 1e-4
+        wait(first.client.begin())
+        with pytest.raises(ServerFailed, match="another hand-over of weights has begun since"):
+            wait(first.client.update(left, {"folder": "", "files": []}, 30.0))
+        monkeypatch.setattr(vllm_client, "CONTROL_S", 20.0)
+        monkeypatch.setattr(weight_broadcast, "OPERATION_S", 10.0)
+        assert isinstance(second.process, OwnServer)
+        os.killpg(second.process.group, signal.SIGSTOP)
+        fleet.take_weights(4, moved(model, 4).named_parameters())
+        assert (first.ready, second.ready) == (True, False)
+        assert distance(model, ask(fleet)) < 1e-4
+        assert until(lambda: second.ready, 300)
+        done = ask(fleet)
+        assert {c.version for c in done} == {4}
+        assert distance(model, done) < 1e-4
+        fleet.take_weights(5, moved(model, 5).named_parameters())
+        assert distance(model, ask(fleet)) < 1e-4
+        assert fleet.statistics().taken_out == 1
+    assert list((tmp_path / "run").rglob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("way", ["files", "broadcast"])
+def test_a_server_of_two_workers(way: str, tmp_path: Path) -> None:
+    """Tensor parallelism: each worker verifies or receives the weights, and keeps its part of them."""
+    save_tiny(tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    two = [f"{ROLLOUT}.tensor_model_parallel_size=2", f"{ROLLOUT}.weight_sync={way}"]
+    with fleet_of(tmp_path / "model", tmp_path / "run", *two) as fleet:
+        for version in range(2):
+            fleet.take_weights(version, moved(model, version).named_parameters())
+            done = ask(fleet)
+            assert {c.version for c in done} == {version}
+            assert distance(model, done) < 1e-4
+        client = fleet.members.servers[0].client
+        assert client is not None
+        assert (client.workers, fleet.statistics().taken_out) == (2, 0)
 
 
 def asleep(fleet: Fleet) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,21 @@ def test_a_disk_that_is_full_leaves_nothing_and_says_so(tmp_path: Path, monkeypa
     with pytest.raises(Unwritten, match=r"could not be written: No space left on device; make room"):
         store.write(1, weights(1))
     assert names(store.folder) == [kept.label]
+
+
+def test_storage_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network file system does whose server is gone."""
+    store = WeightStore(tmp_path / "w", torch.float32)
+    store.open()
+    store.write(0, weights(0))
+    back = threading.Event()
+    monkeypatch.setattr(weight_store, "STORAGE_S", 0.2)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: back.wait(30))
+    with pytest.raises(Unwritten, match=r"the storage has not answered for 0.2.* s; when it is back the same"):
+        store.write(1, weights(1))
+    back.set()
+    monkeypatch.undo()
+    assert store.write(1, weights(1)).folder.is_dir()
 
 
 def test_opening_removes_what_a_killed_process_left(tmp_path: Path) -> None:

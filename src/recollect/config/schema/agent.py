@@ -62,6 +62,9 @@ class Agent:
     max_context_length: int | None = positive(None)
     max_tokens_per_turn: int | None = None  # longest completion of a turn; default rollout.response_length
     reward_name: str = "boxed_em"  # a name of docs/rewards.md, module:function, file.py:function, or [a*0.8,b*0.2]
+    # where functions of your own (tools, rewards) and sandboxed programs run: on this machine, or on CPUs of a Ray
+    # cluster that ranks and servers leave free
+    run_on: str = choice("driver", "cluster")
     max_concurrency: int = positive(1024)  # trajectories under way at once
     timeout_s: float = positive(600.0, infinite=True)  # deadline of one trajectory
     reward_timeout_s: float = positive(60.0, infinite=True)  # deadline of one reward call

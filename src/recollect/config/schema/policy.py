@@ -163,6 +163,8 @@ class Rollout:
     # vLLM servers that run already (http://HOST:PORT), on loopback or a private network; none: the run starts its own
     server_addresses: list[str] = each_address([])
     server_python: str = ""  # the Python that has vLLM; empty: the one that runs this program
+    # how servers get new weights: files on storage that they share with the learner, or a broadcast into their memory
+    weight_sync: str = choice("files", "broadcast")
     # a folder that learner and servers see at the same path, for weights; empty: the run directory
     server_storage: str = ""
     server_start_s: float = positive(600.0)  # how long a server may take to load its model

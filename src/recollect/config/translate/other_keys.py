@@ -8,11 +8,14 @@ from typing import Any
 
 from recollect.config.translate.key_answer import Alias, Answer, Given, Refused, Same
 from recollect.config.translate.policy_keys import KL_WORDS
+from recollect.config.translate.rollout_keys import TRANSPORT
 
 RAY = "a run on several nodes joins the Ray cluster as it is (RAY_ADDRESS); otherwise there is no Ray"
 ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
 PROFILER = "there is no profiler; metrics.jsonl has the times of each step"
-SYNCHRONOUS = "the step is synchronous: sampling, update, new weights"
+SCHEDULE = (
+    "which weights sample a step's batch follows from the step alone: trainer.max_staleness says how old they are"
+)
 CORRECTION = "only weights by learner/sampler probability are there: algorithm.rollout_is"
 STORED = "trajectories are stored in the run directory, under trajectories/"
 
@@ -67,10 +70,24 @@ ANSWERS: Mapping[str, Answer] = {
     "trainer.ray_wait_register_center_timeout": Alias("trainer.node_wait_s", "how long nodes are waited for"),
     "trainer.use_legacy_worker_impl": Same("it chooses between two programs of verl's for the same computation"),
     "trainer.use_v1": Same("it chooses between two programs of verl's for the same computation"),
-    "trainer.v1.*": Refused(SYNCHRONOUS),
+    "trainer.v1.*": Refused(SCHEDULE),
     "trainer.print_config": Refused("`recollect train --cfg` prints the configuration", fine=(False,)),
     "hydra.*": Refused("these are Hydra's own; the run directory is trainer.default_local_dir", fine=(False,)),
-    "transfer_queue.*": Refused(SYNCHRONOUS),
+    "transfer_queue.*": Refused("batches wait in the process that you started, and in its checkpoints"),
+    "async_training.partial_rollout": Alias("trainer.partial_rollout"),
+    "async_training.trigger_parameter_sync_step": Refused("the sampler gets the weights of every step", fine=(1,)),
+    "async_training.require_batches": Refused("a step trains on one batch: data.train_batch_size", fine=(1,)),
+    "async_training.use_trainer_do_validate": Refused("the sampler validates, with the newest weights", fine=(False,)),
+    "async_training.parallel_validate_and_rollout": Refused("a validation is made between steps", fine=(False,)),
+    "async_training.checkpoint_engine.*": Same(TRANSPORT),
+    "async_training.*": Refused(SCHEDULE),
+    "rollout.nnodes": Alias("actor_rollout_ref.rollout.nnodes"),
+    "rollout.n_gpus_per_node": Alias("actor_rollout_ref.rollout.n_gpus_per_node"),
+    "rollout.n": Alias("actor_rollout_ref.rollout.n"),
+    "rollout.total_epochs": Alias("trainer.total_epochs"),
+    "rollout.total_rollout_steps": Refused("it counts samples; a run is as long as trainer.total_training_steps says"),
+    "rollout.test_freq": Refused("it counts hand-overs of weights; trainer.test_freq counts steps"),
+    "rollout.max_concurrent_samples_per_replica": Refused("agent.max_concurrency bounds all attempts under way"),
     "distillation.*": Refused("there is no distillation; `recollect sft` imitates stored trajectories"),
     "skip.*": Refused("stored trajectories are learnt from with data.offline_files"),
     f"{ENV}.EMBEDDING_SERVICE_ENDPOINT": Alias("search.embedding_model", "the address of an embedding service"),

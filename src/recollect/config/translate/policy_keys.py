@@ -175,7 +175,9 @@ ANSWERS: Mapping[str, Answer] = {
             *("entropy_from_logits_with_chunking", "entropy_from_logits_chunk_size"),
         )
     },
-    "actor_rollout_ref.hybrid_engine": Refused("one process trains and samples"),
+    "actor_rollout_ref.hybrid_engine": Refused(
+        "where sampling goes on is said by rollout.name, rollout.gpus and rollout.nnodes"
+    ),
 }
 
 

@@ -11,9 +11,11 @@ from recollect.config.translate.policy_keys import CUT, GPUS
 from recollect.config.translate.tools_keys import settings_of
 
 R = "actor_rollout_ref.rollout"
-ENGINE = "the engine of this process samples; it has settings of its own"
+ENGINE = "vLLM servers and the engine of this process take the settings of actor_rollout_ref.rollout alone"
 SPEED = "it is about a server's speed or memory; what is sampled is the same"
-TRANSPORT = "weights reach servers by files, and the engine of this process by memory; they are the same"
+TRANSPORT = (
+    "how weights reach vLLM servers is said by rollout.weight_sync; the engine of this process has them in memory"
+)
 PROXY = "recurrent.async_utils.ChatCompletionProxy"  # MemAgent's, which only passes requests on
 
 
@@ -60,6 +62,7 @@ ANSWERS: Mapping[str, Answer] = {
         f"{R}.{name}": Refused(GPUS, fine=(1,))
         for name in ("data_parallel_size", "expert_parallel_size", "pipeline_model_parallel_size")
     },
+    f"{R}.partial_rollout": Alias("trainer.partial_rollout"),
     f"{R}.nnodes": Alias(f"{R}.nnodes", "nodes for servers alone; 0: they are where the learner is"),
     f"{R}.n_gpus_per_node": Alias(f"{R}.n_gpus_per_node", "of each node for servers"),
     f"{R}.disaggregation.*": Refused(GPUS),

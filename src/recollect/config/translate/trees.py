@@ -14,6 +14,7 @@ from recollect.config.translate.agent_keys import plain
 SYSTEMS = {
     "verl": "verl",
     "verl_engines": "verl's other trainers",
+    "verl_async": "verl's fully asynchronous trainer",
     "memagent": "MemAgent",
     "two_stage": "the two-stage memory agent",
     "agentfly": "AgentFly",

@@ -21,7 +21,7 @@ from recollect.samplers.fleet.fleet_statistics import FleetStatistics
 from recollect.samplers.fleet.members import FleetLimits, FleetServer, Members
 from recollect.samplers.fleet.sleeping import put_to_sleep, wake
 from recollect.samplers.fleet.vllm_client import RequestRefused, ServedTokens, ServerFailed, VllmClient
-from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
+from recollect.samplers.fleet.weight_version import WeightVersion, WeightWay
 from recollect.samplers.sampler import NamedWeights
 from recollect.types import Completion, Sampling
 
@@ -36,7 +36,7 @@ class FleetFacts:
     window: int
     vocabulary: int
     check: Callable[[dict[str, Any]], str]  # what is wrong with what a server says of itself; empty: nothing
-    digest: Callable[[StoredWeights], str]  # of the weights of a version, as other samplers' digests
+    digest: Callable[[WeightVersion], str]  # of the weights of a version, as other samplers' digests
 
 
 class Fleet:
@@ -47,7 +47,7 @@ class Fleet:
     def __init__(
         self,
         members: Sequence[FleetServer],
-        store: WeightStore,
+        way: WeightWay,
         facts: FleetFacts,
         decode: Callable[[Sequence[int]], str],
         limits: FleetLimits = FleetLimits(),
@@ -56,9 +56,9 @@ class Fleet:
         prepare: Callable[[], None] | None = None,
     ) -> None:
         """``prepare`` writes what servers load before they start."""
-        self.store, self.facts, self.decode, self.limits, self.prepare = store, facts, decode, limits, prepare
+        self.way, self.facts, self.decode, self.limits, self.prepare = way, facts, decode, limits, prepare
         self.stats = FleetStatistics()
-        self.members = Members(members, store, facts.check, limits, self.stats, say, warn)
+        self.members = Members(members, way, facts.check, limits, self.stats, say, warn)
         self._balance: Balance[FleetServer] = Balance(lambda member: member.busy, limits.rows)
         self._thread: LoopThread | None = None
 
@@ -94,7 +94,7 @@ class Fleet:
         return Completion(done.ids, done.logprobs, done.stop, self.version, self.decode(done.ids))
 
     def take_weights(self, version: int, weights: NamedWeights | None) -> None:
-        """Write the weights where the servers see them, and have all servers load them."""
+        """Have all servers load the weights."""
         assert weights is not None, "servers have memory of their own"
         self._settle()
         start = time.monotonic()
@@ -102,21 +102,21 @@ class Fleet:
         if self._thread is None:
             if self.prepare is not None:
                 self.prepare()
-            self.store.open()
+            self.way.open()
             self._thread = LoopThread("fleet")
             self._wait(self.members.launch())
-        stored = self.store.write(version, weights)
+        kept = self.way.keep(version, weights)
         self._balance.forget()
-        self._wait(self.members.enter(stored) if first else self.members.give(stored))
+        self._wait(self.members.enter(kept) if first else self.members.give(kept))
         self.version = version
-        self.store.drop_old()
+        self.way.drop_old()
         self.stats.syncs += 1
         self.stats.sync_seconds += time.monotonic() - start if not first else 0.0
-        self.stats.sync_bytes = stored.size
+        self.stats.sync_bytes = kept.size
 
     def look(self) -> None:
         """Check servers that run already, without weights; BadInput where one does not fit."""
-        self.store.open()
+        self.way.open()
         self._thread = LoopThread("fleet")
         self._wait(self.members.look())
 
@@ -141,7 +141,7 @@ class Fleet:
         return self.facts.digest(self.members.current)
 
     def close(self) -> None:
-        """Stop the servers that this run started, and delete the weights on the storage."""
+        """Stop the servers that this run started, and forget the weights."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -151,7 +151,7 @@ class Fleet:
         finally:
             self.members.close()
             thread.close()
-            self.store.clear()
+            self.way.clear()
 
     # ---- going away and coming back, as an endpoint does ----
 
@@ -223,4 +223,7 @@ class Fleet:
     async def _in_turn(self, client: VllmClient, prompt: list[int], sampling: Sampling, expected: str) -> ServedTokens:
         """Ask with one of the connections; waiting for one is no time of the server's."""
         async with self.members.slots:
-            return await client.complete(prompt, sampling, expected)
+            done = await client.complete(prompt, sampling, expected)
+        if max(done.ids) >= self.vocabulary:
+            raise ServerFailed(f"it gave the id {max(done.ids)}, and the model has {self.vocabulary}")
+        return done

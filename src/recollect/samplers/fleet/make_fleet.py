@@ -16,6 +16,7 @@ import torch
 
 from recollect.config import Config, Rollout
 from recollect.config.nodes import server_nodes, units_of_server_node
+from recollect.config.servers import broadcasts
 from recollect.config.staleness import goes_on
 from recollect.dist.machine import Machine
 from recollect.models.device import pick_device, pick_dtype
@@ -29,7 +30,10 @@ from recollect.samplers.fleet.fleet import Fleet, FleetFacts
 from recollect.samplers.fleet.members import FleetLimits, outside, started
 from recollect.samplers.fleet.server_process import OwnServer
 from recollect.samplers.fleet.vllm_command import ServerPlan, launch, logprobs_mode, python_of
-from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
+from recollect.samplers.fleet.weight_broadcast import WeightsByBroadcast
+from recollect.samplers.fleet.weight_files import WeightsByFiles
+from recollect.samplers.fleet.weight_store import WeightStore
+from recollect.samplers.fleet.weight_version import WeightVersion, WeightWay
 from recollect.types import BadInput, Sampling
 
 SERVERS = "servers"  # the folder of a run with the servers' logs, and with weights unless they go elsewhere
@@ -78,6 +82,11 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
     cache = None if device == "cuda" else _cache_bytes(config, dtype, window, rollout.max_num_seqs, beside)
     place_of = partial(devices_there, cfg) if nodes else partial(devices, cfg, count=count)
     places = [place_of(number) if device == "cuda" else () for number in range(count)]
+    if broadcasts(rollout) and any(shares_gpus(cfg, place) for place in places):
+        raise BadInput(
+            "actor_rollout_ref.rollout.weight_sync=broadcast: NCCL has one process on a GPU, and these servers share "
+            "the learner's: set weight_sync=files, or give servers GPUs of their own"
+        )
     plans = [
         ServerPlan(
             folder=str(run / SERVERS / "model"),
@@ -188,13 +197,15 @@ def make_fleet(
     processes = [OwnServer(partial(launch, s), log, at) for s, log, at in zip(plan.servers, logs, where, strict=True)]
     config, tokenizer = load_config(path), load_tokenizer(path)
     limits = FleetLimits(rollout.server_start_s, rollout.server_timeout_s, rollout.server_wait_s, rollout.max_num_seqs)
-    store = WeightStore(plan.storage / "weights", plan.dtype)
+    device = pick_device(cfg.trainer.device)
+    files = WeightsByFiles(WeightStore(plan.storage / "weights", plan.dtype))
+    way: WeightWay = WeightsByBroadcast(plan.dtype, device) if broadcasts(rollout) else files
     wanted = {key: getattr(config, key, None) for key in SHAPE}
     facts = FleetFacts(
         plan.window,
         int(config.vocab_size),
         check=lambda about: differs(about, wanted, plan),
-        digest=lambda stored: digest_of(stored, config, plan.dtype),
+        digest=lambda weights: digest_of(weights, config, plan.dtype),
     )
 
     def prepare() -> None:
@@ -207,7 +218,7 @@ def make_fleet(
     members = (
         started(processes, [server.sleeps for server in plan.servers]) if plan.servers else outside(plan.addresses)
     )
-    return Fleet(members, store, facts, decode, limits, say, warn, prepare if plan.servers else None)
+    return Fleet(members, way, facts, decode, limits, say, warn, prepare if plan.servers else None)
 
 
 def differs(about: Mapping[str, Any], wanted: Mapping[str, Any], plan: FleetPlan) -> str:
@@ -230,12 +241,12 @@ def differs(about: Mapping[str, Any], wanted: Mapping[str, Any], plan: FleetPlan
     return ""
 
 
-def digest_of(stored: StoredWeights, config: Any, dtype: torch.dtype) -> str:
+def digest_of(weights: WeightVersion, config: Any, dtype: torch.dtype) -> str:
     """The digest of the model with these weights, as one that is loaded in this process has it."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_config(deepcopy(config)).to(dtype)
-    missing, unexpected = model.load_state_dict(dict(stored.tensors()), strict=False)
+    missing, unexpected = model.load_state_dict(dict(weights.tensors()), strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     assert not unexpected, unexpected
     assert not set(missing) - tied, missing

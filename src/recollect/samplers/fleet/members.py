@@ -20,7 +20,7 @@ from recollect.runtime.threads import in_thread
 from recollect.samplers.fleet.fleet_statistics import FleetStatistics
 from recollect.samplers.fleet.server_process import ServerProcess
 from recollect.samplers.fleet.vllm_client import LOOK_S, RequestRefused, ServerFailed, VllmClient
-from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
+from recollect.samplers.fleet.weight_version import WeightVersion, WeightWay
 from recollect.types import BadInput
 
 RESTARTS = 5  # of one server between two versions
@@ -70,7 +70,7 @@ class Members:
     def __init__(
         self,
         servers: Sequence[FleetServer],
-        store: WeightStore,
+        way: WeightWay,
         check: Callable[[dict[str, Any]], str],
         limits: FleetLimits,
         stats: FleetStatistics,
@@ -78,9 +78,9 @@ class Members:
         warn: Callable[[str], None],
     ) -> None:
         """``check`` says what is wrong with what a server says of itself; empty: nothing."""
-        self.servers, self.store, self.check, self.limits = list(servers), store, check, limits
+        self.servers, self.way, self.check, self.limits = list(servers), way, check, limits
         self.stats, self.say, self.warn = stats, say, warn
-        self.current: StoredWeights | None = None
+        self.current: WeightVersion | None = None
         self.slots = asyncio.Semaphore(1)  # one for each connection
         self.awake = asyncio.Event()  # not set: servers that sleep must have no memory of a GPU
         self.awake.set()
@@ -116,24 +116,24 @@ class Members:
         await self.launch()
         self._refuse(await asyncio.gather(*(look(m) for m in self.servers), return_exceptions=True))
 
-    async def enter(self, stored: StoredWeights) -> None:
-        """The first weights: every server must come up with them."""
-        self.current = stored
+    async def enter(self, weights: WeightVersion) -> None:
+        """The first weights: every server must come up and take them."""
+        self.current = weights
         started = time.monotonic()
         done = 0
 
-        async def enter(member: FleetServer) -> None:
+        async def up(member: FleetServer) -> None:
             nonlocal done
             await self._up(member)
             await self._check(member)
-            assert member.client is not None
-            await member.client.take(stored)
-            member.ready = True
             done += 1
             took = time.monotonic() - started
-            self.say(f"{member.name} is ready at {member.url} after {took:.0f} s ({done} of {len(self.servers)})")
+            self.say(f"{member.name} is up at {member.url} after {took:.0f} s ({done} of {len(self.servers)})")
 
-        self._refuse(await asyncio.gather(*(enter(m) for m in self.servers), return_exceptions=True))
+        self._refuse(await asyncio.gather(*(up(m) for m in self.servers), return_exceptions=True))
+        self._refuse(await self._give(self.servers, weights))
+        for member in self.servers:
+            member.ready = True
 
     def _refuse(self, results: Sequence[BaseException | None]) -> None:
         """Say what is wrong with the first server that did not come up."""
@@ -143,21 +143,24 @@ class Members:
             if isinstance(error, BaseException):
                 raise error
 
-    async def give(self, stored: StoredWeights) -> None:
+    async def give(self, weights: WeightVersion) -> None:
         """New weights for every server that is there; those that fail are taken out, and one must be left."""
-        self.current = stored
-
-        async def give(member: FleetServer) -> None:
-            assert member.client is not None
-            try:
-                await member.client.take(stored)
+        self.current = weights
+        there = self.ready()
+        for member, problem in zip(there, await self._give(there, weights), strict=True):
+            if isinstance(problem, ServerFailed | RequestRefused):
+                self.take_out(member, str(problem))
+            elif problem is not None:
+                raise problem
+            else:
                 member.restarts = 0
-            except (ServerFailed, RequestRefused) as error:
-                self.take_out(member, str(error))
-
-        await asyncio.gather(*(give(member) for member in self.ready()))
         if not await self.wait():
             raise ServersGone(f"{self.limits.loss}; the same command goes on from the newest checkpoint")
+
+    async def _give(self, there: Sequence[FleetServer], weights: WeightVersion) -> list[BaseException | None]:
+        clients = [member.client for member in there]
+        assert None not in clients
+        return await self.way.give(clients, weights)  # type: ignore[arg-type]
 
     def take_out(self, member: FleetServer, problem: str) -> None:
         """Ask a server no more until it is there again with the current weights."""
@@ -210,13 +213,12 @@ class Members:
     async def _check(self, member: FleetServer) -> None:
         """Refuse a server of another model, and one that does not see the storage."""
         assert member.client is not None
-        about = await member.client.about(str(self.store.probe))
-        if about.get("sees") != self.store.token:
-            raise RequestRefused(
-                f"it does not see {self.store.folder}; weights go there by storage that learner and servers share: "
-                "set actor_rollout_ref.rollout.server_storage"
-            )
-        if problem := self.check(about):
+        about = await member.client.about(self.way.probe)
+        try:
+            problem = self.way.refuse(about) or self.check(about)
+        except (TypeError, ValueError, AttributeError):
+            problem = "what it says of itself cannot be read"
+        if problem:
             raise RequestRefused(problem)
 
     async def _revive(self, member: FleetServer) -> None:
@@ -249,15 +251,16 @@ class Members:
 
     async def _catch_up(self, member: FleetServer) -> None:
         """Load the current weights, which may be others when that is done."""
-        assert member.client is not None
-        stored = None
-        while stored is not self.current:
-            stored = self.current
-            assert stored is not None
-            await member.client.take(stored)
+        weights = None
+        while weights is not self.current:
+            weights = self.current
+            assert weights is not None
+            for problem in await self._give([member], weights):
+                if problem is not None:
+                    raise problem
         member.lost = asyncio.Event()
         member.ready = True
-        self.warn(f"{member.name} is back at {member.url} with version {stored.version}" if stored else "")
+        self.warn(f"{member.name} is back at {member.url} with version {weights.version}" if weights else "")
 
 
 def outside(urls: Sequence[str]) -> list[FleetServer]:

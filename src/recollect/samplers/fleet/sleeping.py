@@ -22,13 +22,13 @@ async def put_to_sleep(members: Members) -> None:
         return
     members.awake.clear()
     await _settled(sleepers)
-    stored = members.current
-    assert stored is not None, "servers have weights only after the first sync"
+    weights = members.current
+    assert weights is not None, "servers have weights only after the first sync"
 
     async def sleep(member: FleetServer) -> None:
         assert member.client is not None
         try:
-            await member.client.sleep(stored)
+            await member.client.sleep(weights)
             member.ready, member.asleep = False, True
         except ServerFailed as error:
             if member.process is not None:
@@ -41,13 +41,13 @@ async def put_to_sleep(members: Members) -> None:
 async def wake(members: Members) -> None:
     """Take the memory back, with the weights that were current before."""
     members.awake.set()
-    stored = members.current
-    assert stored is not None, "servers have weights only after the first sync"
+    weights = members.current
+    assert weights is not None, "servers have weights only after the first sync"
 
     async def rouse(member: FleetServer) -> None:
         assert member.client is not None
         try:
-            await member.client.wake(stored)
+            await member.client.wake(weights)
             member.ready, member.asleep = True, False
         except (ServerFailed, RequestRefused) as error:
             members.take_out(member, f"it did not wake: {error}")

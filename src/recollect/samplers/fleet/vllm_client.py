@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,15 +17,16 @@ import httpx
 
 from recollect.policies.http_replies import Reply, TooLarge, fetch
 from recollect.runtime.error_text import error_text
-from recollect.samplers.fleet.weight_store import StoredWeights
+from recollect.samplers.fleet.weight_store import BYTES_PER_S
+from recollect.samplers.fleet.weight_version import WeightVersion
 from recollect.types import Sampling
 
 LOOK_S = 10.0  # deadline of a look at a server
 CONTROL_S = 60.0  # deadline of a call that moves no weights
-BYTES_PER_S = 50e6  # slower storage than this is taken for a server that hangs
 PAUSE = "/pause?mode=abort"  # nobody waits for what may still be under way
 SLEEP = "/sleep?level=1&mode=abort"  # level 2 drops the weights, and some models come back wrong from it
-PROTOCOL = 1  # of inside/recollect_vllm.py
+PROTOCOL = 2  # of inside/recollect_vllm.py
+ROUNDED = 1e-3  # what a log-probability may be above 0 in a half precision
 START_HINT = "start it as docs/cluster.md says"
 
 
@@ -50,6 +52,7 @@ class VllmClient:
 
     def __init__(self, url: str, http: Any, timeout_s: float) -> None:
         self.url, self.http, self.timeout_s = url.rstrip("/"), http, timeout_s
+        self.workers = 1  # as it said when it was looked at
 
     # ---- completions ----
 
@@ -57,33 +60,47 @@ class VllmClient:
         """Sample one completion with weights of the expected version."""
         body = {"token_ids": list(prompt), "sampling_params": parameters(sampling)}
         answer = await self._call("POST", "/inference/v1/generate", body, self.timeout_s)
-        return sampled(answer, expected)
+        return sampled(answer, expected, sampling.max_tokens)
 
     # ---- weights ----
 
-    async def take(self, stored: StoredWeights) -> None:
-        """Verify the files where the server is, load them, and forget what was computed with others."""
-        seconds = moving(stored)
-        for found in await self.ask_workers("recollect_verify", {"manifest": stored.manifest()}, seconds):
-            if problem := found.get("problem", "it did not verify the weights"):
-                raise ServerFailed(f"the weights of version {stored.version} are not whole there: {problem}")
+    async def begin(self) -> str:
+        """Stop sampling and make ready for new weights; the name of this hand-over is sent with them."""
         await self._control(PAUSE)
+        handover = secrets.token_hex(8)
+        await self.ask_workers("recollect_begin", {"handover": handover}, CONTROL_S)
         await self._control("/start_weight_update")
-        about = {"folder": str(stored.folder), "files": list(stored.files)}
-        await self._control("/update_weights", {"update_info": about}, seconds)
-        await self._control("/finish_weight_update", {"weight_version": stored.label}, seconds)
+        return handover
+
+    async def update(self, handover: str, about: Mapping[str, Any], seconds: float) -> None:
+        """Load the weights that ``about`` describes."""
+        await self._control("/update_weights", {"update_info": {"handover": handover, **about}}, seconds)
+
+    async def finish(self, weights: WeightVersion) -> None:
+        """Compute with the new weights from now on, and forget what was computed with others."""
+        await self._control("/finish_weight_update", {"weight_version": weights.label}, moving(weights))
         await self._forget()
         await self._control("/resume")
-        await self._has(stored)
+        await self._has(weights)
+
+    async def verify(self, manifest: str, weights: WeightVersion) -> None:
+        """Have every worker compare files with their digests."""
+        for found in await self.ask_workers("recollect_verify", {"manifest": manifest}, moving(weights)):
+            if problem := found.get("problem", "it did not verify the weights"):
+                raise ServerFailed(f"the weights of version {weights.version} are not whole there: {problem}")
+
+    async def join(self, group: Mapping[str, Any]) -> None:
+        """Have every worker join a group in which weights are broadcast."""
+        await self._control("/init_weight_transfer_engine", {"init_info": dict(group)})
 
     async def _forget(self) -> None:
         cleared = await self._control("/reset_prefix_cache?reset_running_requests=true")
         if cleared.get("success") is not True:
             raise ServerFailed("it kept prefixes that were computed with old weights")
 
-    async def _has(self, stored: StoredWeights) -> None:
-        if (there := await self.weights()) != stored.label:
-            raise ServerFailed(f"its weights are {there}, not {stored.label}")
+    async def _has(self, weights: WeightVersion) -> None:
+        if (there := await self.weights()) != weights.label:
+            raise ServerFailed(f"its weights are {there}, not {weights.label}")
 
     async def weights(self) -> str:
         """The label of the weights that it samples with."""
@@ -91,18 +108,18 @@ class VllmClient:
 
     # ---- its memory ----
 
-    async def sleep(self, stored: StoredWeights) -> None:
+    async def sleep(self, weights: WeightVersion) -> None:
         """Move the weights to host memory and drop keys and values, so that the GPUs' memory is free."""
-        await self._control(SLEEP, seconds=moving(stored))
+        await self._control(SLEEP, seconds=moving(weights))
 
-    async def wake(self, stored: StoredWeights) -> None:
+    async def wake(self, weights: WeightVersion) -> None:
         """Take the memory back, with the weights that it had before."""
         for tag in ("weights", "kv_cache"):
-            said = await self._control(f"/wake_up?tags={tag}", seconds=moving(stored))
+            said = await self._control(f"/wake_up?tags={tag}", seconds=moving(weights))
         if said.get("status") != "awake":
             raise ServerFailed(f"it is {said.get('status')}, not awake")
         await self._forget()
-        await self._has(stored)
+        await self._has(weights)
 
     # ---- what it is ----
 
@@ -118,6 +135,7 @@ class VllmClient:
         workers = await self.ask_workers("recollect_about", {"probe": probe}, CONTROL_S)
         if workers[0].get("protocol") != PROTOCOL:
             raise RequestRefused(f"its recollect_vllm.py is of another version than this package: {START_HINT}")
+        self.workers = len(workers)
         return workers[0]
 
     async def ask_workers(self, method: str, given: Mapping[str, str], seconds: float) -> list[dict[str, Any]]:
@@ -134,8 +152,8 @@ class VllmClient:
 
     # ---- calls ----
 
-    async def _control(self, path: str, body: Any = None, seconds: float = CONTROL_S) -> dict[str, Any]:
-        reply = await self._reply("POST", path, body, seconds)
+    async def _control(self, path: str, body: Any = None, seconds: float | None = None) -> dict[str, Any]:
+        reply = await self._reply("POST", path, body, CONTROL_S if seconds is None else seconds)
         if reply.status != 200:  # whatever was refused, this server is not as it should be
             raise ServerFailed(f"{path.partition('?')[0]} was answered with {reply.status}: {reply.reason()}")
         return _object(reply)
@@ -160,9 +178,9 @@ class VllmClient:
             raise ServerFailed(f"{type(error).__name__} {error_text(error)}".strip()) from None
 
 
-def moving(stored: StoredWeights) -> float:
+def moving(weights: WeightVersion) -> float:
     """The deadline of a call that moves the weights."""
-    return CONTROL_S + stored.size / BYTES_PER_S
+    return CONTROL_S + weights.size / BYTES_PER_S
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
@@ -183,8 +201,11 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def sampled(answer: Mapping[str, Any], expected: str) -> ServedTokens:
-    """A server's completion, if it is whole and all of it was sampled with the expected weights."""
+def sampled(answer: Mapping[str, Any], expected: str, most: int) -> ServedTokens:
+    """A server's completion, if it is whole and all of it was sampled with the expected weights.
+
+    ``most`` is the number of tokens that were asked for.
+    """
     try:
         choice = answer["choices"][0]
         ids = tuple(choice["token_ids"])
@@ -196,8 +217,10 @@ def sampled(answer: Mapping[str, Any], expected: str) -> ServedTokens:
         raise ServerFailed("its answer is not a whole completion") from None
     if stop not in ("stop", "length"):
         raise ServerFailed(f"it ended a completion with {stop}")
-    if not ids or not whole or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+    if not whole or len(ids) != len(logprobs) or not all(math.isfinite(x) and x < ROUNDED for x in logprobs):
         raise ServerFailed("its answer is not a whole completion with log-probabilities")
+    if not 0 < len(ids) <= most:
+        raise ServerFailed(f"it gave {len(ids)} tokens, and {most} were asked for")
     if spans != [(expected, 0, len(ids))]:
         said = ", ".join(sorted({str(version) for version, _, _ in spans})) or "no weights that it names"
         raise ServerFailed(f"it sampled with {said}, not with {expected}")

@@ -11,21 +11,26 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from recollect.files.output import writing
 from recollect.runs.directory import sync_to_disk
+from recollect.runtime.threads import in_time
 from recollect.samplers.sampler import NamedWeights
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+T = TypeVar("T")
 FILE_BYTES = 256 << 20  # of tensors in a file; so much is in memory at once
+STORAGE_S = 60.0  # for the storage to answer
+BYTES_PER_S = 50e6  # slower storage than this is taken for one that hangs
 KEPT = 2  # versions: the current one, and the one before it for servers that are late
 
 
@@ -83,22 +88,27 @@ class WeightStore:
 
     def write(self, version: int, weights: NamedWeights) -> StoredWeights:
         """Write a version: file by file, synced, then under its name at once. A full disk leaves nothing behind."""
-        partial = self.folder / ".writing"
+        half = self.folder / ".writing"
         with writing(self.folder):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            self._in_time(lambda: _emptied(half))
             try:
-                files = {name: _written(partial / name, data) for name, data in self._files(weights)}
+                files = {}
+                for name, data in self._files(weights):
+                    files[name] = self._in_time(partial(_written, half / name, data), len(data))
                 digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
                 stored = StoredWeights(self.folder / f"{version}-{digest[:12]}", version, files)
-                shutil.rmtree(stored.folder, ignore_errors=True)
-                os.replace(partial, stored.folder)
-                sync_to_disk(self.folder)
+                self._in_time(lambda: _named(half, stored.folder))
+            except TimeoutError:
+                raise  # it cannot be removed either
             except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
+                shutil.rmtree(half, ignore_errors=True)
                 raise
         self.kept = [old for old in self.kept if old.folder != stored.folder] + [stored]
         return stored
+
+    def _in_time(self, work: Callable[[], T], size: int = 0) -> T:
+        """Do something with the storage, which may hang."""
+        return in_time(work, STORAGE_S + size / BYTES_PER_S, "the storage")
 
     def drop_old(self) -> None:
         """Delete versions that no server needs any more; call it when all have the newest."""
@@ -143,6 +153,19 @@ def _parts(weights: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]
             part, size = {}, 0
     if part:
         yield part
+
+
+def _emptied(folder: Path) -> None:
+    """Make a folder anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def _named(half: Path, folder: Path) -> None:
+    """Give what was written its name, on the disk too."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(half, folder)
+    sync_to_disk(folder.parent)
 
 
 def _written(path: Path, data: bytes) -> tuple[int, str]:

@@ -46,7 +46,7 @@ from recollect.tools.mcp import ToolServer
 from recollect.training.rl.validate import check_validation
 from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
-from recollect.workflows.dry_run.nodes_layout import nodes_layout, rows
+from recollect.workflows.dry_run.nodes_layout import nodes_layout, rows, work_cpus
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
 from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
 from recollect.workflows.dry_run.run_time import run_time
@@ -61,7 +61,9 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     pin_models(cfg, console.say)
     pick_device(cfg.trainer.device)
     _names(cfg)
-    _isolated(cfg)
+    programs = _runs_programs(cfg)
+    if programs and cfg.agent.run_on == "driver":
+        open_box(cfg.sandbox).close()
     stream, val = TaskStream(cfg, console.say), held_out(cfg)
     steps = cfg.trainer.total_training_steps = stream.steps()
     check_validation(cfg, val)
@@ -82,6 +84,7 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
     servers = server_needs(cfg) if served(cfg.actor_rollout_ref.rollout) else None
     shares = nodes_layout(cfg, ranks, servers)
+    found["work_cpus"] = work_cpus(cfg, programs)
     found["servers"] = None if servers is None else asdict(servers)
     if shares:
         found["nodes"] = [asdict(share) for share in shares]
@@ -113,14 +116,13 @@ def _names(cfg: Config) -> None:
             find(tool, {}, "agent.tools")
 
 
-def _isolated(cfg: Config) -> None:
-    """Check that a sandbox can be made, if the run needs one or the settings name a method."""
+def _runs_programs(cfg: Config) -> bool:
+    """Whether a sandbox has to be made: the run needs one, or the settings name a method."""
     agent = cfg.agent
     rewards = {term.name for term in parse(agent.reward_name)}
     tools = [TOOLS[name] for name in agent.tools if name in TOOLS]
     programs = AGENTS.knows(agent.agent_type, "runs_programs") or any(t.sandboxed for t in tools) or BOXED & rewards
-    if programs or cfg.sandbox.isolation != "auto":
-        open_box(cfg.sandbox).close()
+    return bool(programs) or cfg.sandbox.isolation != "auto"
 
 
 def _resume(cfg: Config) -> None:
@@ -228,13 +230,15 @@ def _show(
         each = size(servers["program"]), size(servers["weights"]), cache
         listed = [(f"server {i}", at, *each) for i, at in enumerate(servers["where"])]
         console.table("vLLM servers", ("", "at", "program", "weights", "cache"), listed)
-        console.say(f"weights: {size(servers['sync'])} at each step, through {servers['storage']}")
+        console.say(f"weights: {size(servers['sync'])} at each step, {servers['way']}")
         if servers["asleep"]:
             console.say(f"weights of servers that sleep: {size(servers['asleep'])} of host memory")
         if servers["note"]:
             console.say(servers["note"])
     if ranks is not None:
         console.table("Who trains", ("who", "where", "holds", "memory"), ranks.rows(size))
+    if found["work_cpus"] is not None:
+        console.say(f"tools and rewards: on {found['work_cpus']:g} CPUs of the Ray cluster, beside ranks and servers")
     plain = fit_of(load_config(cfg.actor_rollout_ref.model.path)).note
     for line in [*([plain] if plain else []), *startup_messages(cfg), *_warnings(cfg, total)]:
         console.say(line)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.config import Config
+from recollect.agents.cluster_work import RUN_ON
+from recollect.config import Config, Sandbox
 from recollect.config.nodes import learner_nodes, needed_by, ranks_of_node, server_nodes
 from recollect.config.servers import served
 from recollect.dist.ray_cluster import NodeFacts, connect
 from recollect.dist.ray_nodes import SeenNode
 from recollect.models.device import pick_device
+from recollect.sandbox.box import open_box
 from recollect.training.run_nodes import address_of_node, bundles, check_shared, fitting, wants_nodes
 from recollect.types import BadInput
 from recollect.workflows.dry_run.ranks_layout import RanksLayout
@@ -49,6 +51,38 @@ def nodes_layout(cfg: Config, ranks: RanksLayout | None, servers: ServerNeeds | 
                 f"and Ray has {share.have / 2**30:.1f} there: take more nodes, or fewer ranks and servers on each"
             )
     return shares
+
+
+def work_cpus(cfg: Config, isolated: bool) -> float | None:
+    """CPUs of the cluster for tools and rewards; None: they are computed here. ``isolated``: they need sandboxes."""
+    if cfg.agent.run_on != "cluster":
+        return None
+    sampled = served(cfg.actor_rollout_ref.rollout)
+    cluster = connect(RUN_ON)
+    try:
+        nodes = [node for node in cluster.nodes() if node.cpus > 0]
+        wanted = bundles(cfg, sampled, address_of_node(cluster)) if wants_nodes(cfg, sampled) else []
+        there, taken = sum(node.cpus for node in nodes), sum(bundle.resources.get("CPU", 0.0) for bundle in wanted)
+        if there - taken < 1:
+            raise BadInput(
+                f"{RUN_ON} needs a CPU that ranks and servers leave free; the cluster has {there:g}, and the run takes "
+                f"{taken:g}"
+            )
+        for node in nodes if isolated else ():
+            if why := str(SeenNode("a node for programs", node).ask(why_not_isolated, cfg.sandbox)):
+                raise BadInput(f"the node {node.address}: {why}")
+        return there - taken
+    finally:
+        cluster.close()
+
+
+def why_not_isolated(cfg: Sandbox) -> str:
+    """Why programs cannot be isolated on this machine; empty: they can."""
+    try:
+        open_box(cfg).close()
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 def _share(

@@ -9,13 +9,19 @@ import torch
 
 from recollect.config import Config
 from recollect.config.nodes import server_nodes
+from recollect.config.servers import broadcasts
 from recollect.config.staleness import goes_on
 from recollect.files.output import refuse_unwritable
+from recollect.models.device import pick_device
 from recollect.samplers.fleet.make_fleet import FleetPlan, check_vllm, fleet_plan, make_fleet
 from recollect.samplers.fleet.vllm_command import ServerPlan
 from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import shape
 
+BROADCAST = {
+    "cpu": "by broadcast (gloo); a copy stays in the memory of this process",
+    "cuda": "by broadcast (NCCL, which has not been tried); a copy stays in host memory",
+}
 PROGRAM = 2 << 30  # vLLM 0.32 took 1.43 GiB on a CPU; the rest is room
 
 
@@ -27,8 +33,8 @@ class ServerNeeds:
     program: int  # what a server needs beside weights and cache, on a CPU
     weights: int  # of one server
     cache: int  # of one server; 0: the rest of its share of a GPU
-    sync: int  # written at each step
-    storage: str
+    sync: int  # handed over at each step
+    way: str  # how
     asleep: int  # of host memory, where weights wait while servers sleep
     note: str  # why none sleeps although it is asked for; empty: nothing to say
 
@@ -43,7 +49,9 @@ def server_needs(cfg: Config) -> ServerNeeds:
     path = cfg.actor_rollout_ref.model.path
     check_vllm(cfg.actor_rollout_ref.rollout)
     plan = fleet_plan(cfg, path)
-    refuse_unwritable(plan.storage, f"the storage for weights {plan.storage}")
+    files = not broadcasts(cfg.actor_rollout_ref.rollout)
+    if files:
+        refuse_unwritable(plan.storage, f"the storage for weights {plan.storage}")
     if plan.addresses:
         _ask(cfg, path)
     size = shape(path).parameters * plan.dtype.itemsize
@@ -51,7 +59,8 @@ def server_needs(cfg: Config) -> ServerNeeds:
     program = PROGRAM if cache else 0
     asleep = size * sum(server.sleeps for server in plan.servers)
     note = _why_awake(cfg, plan)
-    needs = ServerNeeds(_places(plan), program, size, cache, size, str(plan.storage), asleep, note)
+    way = f"through {plan.storage}" if files else BROADCAST[pick_device(cfg.trainer.device)]
+    needs = ServerNeeds(_places(plan), program, size, cache, size, way, asleep, note)
     _refuse_too_large(cfg, plan, needs)
     return needs
 
