@@ -26,10 +26,16 @@ class Remembered:
         self._under_way: dict[str, asyncio.Future[Completion]] = {}
         if hasattr(policy, "chat"):
             self.chat = self._chat
+        if hasattr(policy, "back"):  # it may go away for a while
+            self.back = policy.back
 
     @property
     def window(self) -> int | None:
         return getattr(self.policy, "window", None)
+
+    @property
+    def loss(self) -> str:
+        return str(self.policy.loss)
 
     @property
     def version(self) -> int:

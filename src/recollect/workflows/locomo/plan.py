@@ -83,7 +83,7 @@ def task_files(plan: LocomoPlan, say: Callable[[str], None]) -> Path:
 def _options(plan: LocomoPlan, source: str) -> LocomoOptions:
     """What is written: questions as asked for; to train by default the guide's, or all where those are few.
 
-    A task has one question. Where the model reads its conversation, a training task has several, and a validation task all.
+    A task has one question. Where the model reads its conversation, a training task has several, a validation task all.
     """
     if plan.mode != "train":
         return LocomoOptions(plan.split, num_test=plan.num_test)
