@@ -219,7 +219,8 @@ class Sitting:
 
     def _measure(self, names: Sequence[str], model: Path | None = None, after: str = "") -> None:
         """Rows of the table, for a model before or after its training; several side by side."""
-        lanes = [names[i :: self.args.lanes] for i in range(min(self.args.lanes, len(names)))]
+        count = min(self.args.lanes if self.size.side_by_side else 1, len(names))
+        lanes = [names[i::count] for i in range(count)]
         work = [lambda lane=lane: [self._row(name, model, after) for name in lane] for lane in lanes]
         for thread in self._side_by_side(work):
             thread.join()
