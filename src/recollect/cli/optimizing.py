@@ -60,16 +60,17 @@ def optimize(
 
     recipe, settings = recipe_and_settings(given, None)
     cfg = compose(recipe, settings)
-    if recipe == LOCOMO and not cfg.data.train_files:
-        settings = [*_locomo_files(data, out, quiet), *settings]
-        cfg = compose(recipe, settings)
-    elif data is not None:
+    own_files = recipe == LOCOMO and not cfg.data.train_files
+    if data is not None and not own_files:
         raise BadInput("--data goes with the recipe locomo; name other tasks with data.train_files=FILE")
     asked = OptimizeRequest(optimizer, calls, out, num_train, num_val, seed, threads, prompt_model)
+    refuse_request(asked, cfg)
+    if own_files:
+        settings = [*_locomo_files(data, out, quiet), *settings]
+        cfg = compose(recipe, settings)
     if phases is not None:
         _in_phases(phases, recipe, settings, asked, model, role, quiet)
         return
-    refuse_request(asked, cfg)
     result = optimized(acting_models(model, role or [], cfg), asked, Console(quiet))
     if quiet:
         print(json.dumps(result))
