@@ -59,11 +59,12 @@ class Remembered:
             self.budget.spare()
             return await asyncio.shield(self._under_way[name])
         self.budget.take()
-        self._under_way[name] = asyncio.ensure_future(ask())
-        try:
-            return self._keep(key, await self._under_way[name])
-        finally:
-            del self._under_way[name]
+        self._under_way[name] = asked = asyncio.ensure_future(self._asked(key, ask))
+        asked.add_done_callback(lambda done: self._under_way.pop(name, None))
+        return await asyncio.shield(asked)  # an attempt whose time is over takes it from nobody else
+
+    async def _asked(self, key: dict[str, Any], ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        return self._keep(key, await ask())
 
     def _key(self, asked: Any, sampling: Sampling) -> dict[str, Any]:
         named = replace(sampling, key=sampling.key if sampling.temperature else "", keep=False)
