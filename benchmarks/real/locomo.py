@@ -43,7 +43,10 @@ ROWS = {  # name → what it is called in the table, settings; the most importan
     "rag-dense": ("RAG over turns, dense", (UNBOUNDED, "conversation.method=dense")),
     "memory-dense": ("memory of turns, dense", ("conversation.method=dense",)),
     "rag-observations": ("RAG over observations, BM25", (UNBOUNDED, "conversation.memory=observations")),
-    "rag-sessions": ("RAG over sessions, BM25", (UNBOUNDED, "conversation.memory=sessions", "conversation.top_k=2")),
+    "rag-sessions": (
+        "RAG over sessions, BM25",
+        (UNBOUNDED, "conversation.memory=sessions", "conversation.top_k=2", "data.max_prompt_length=1024"),
+    ),
     "whole": ("whole conversation, cut", ("conversation.memory=whole", "data.max_prompt_length=4096")),
 }
 AFTER = ("memory", "rag", "none", "rag-dense", "memory-dense", "rag-observations")  # measured again after a training
@@ -51,7 +54,7 @@ ALL_WEIGHTS = (
     *("actor_rollout_ref.model.lora_rank=0", "actor_rollout_ref.actor.use_kl_loss=false"),
     "actor_rollout_ref.actor.optim.lr_warmup_steps=2",
 )
-FULL = (*ALL_WEIGHTS, "actor_rollout_ref.actor.optim.lr=4.0e-5")
+FULL = (*ALL_WEIGHTS, "actor_rollout_ref.actor.optim.lr=3.0e-5")
 WARM = (*ALL_WEIGHTS, "actor_rollout_ref.actor.optim.lr=2.0e-5")
 LORA = ("actor_rollout_ref.actor.optim.lr=3.0e-4",)
 GRACE = 25.0  # seconds between asking a training to stop and ending it
@@ -87,6 +90,7 @@ class Size:
     num_test: int | None = None
     questions: int = 8  # of a training task
     side_by_side: bool = True  # False: one command after the other
+    after: tuple[str, ...] = AFTER  # rows that are measured again after a training
 
 
 SIZES = {
@@ -110,11 +114,11 @@ SIZES = {
     "laptop": Size(  # what size=laptop of the recipe has, for two cores
         (
             *("data.max_prompt_length=400", "data.max_response_length=24", "conversation.top_k=4"),
-            *("actor_rollout_ref.rollout.max_num_seqs=64", "trainer.threads=2"),
+            *("actor_rollout_ref.rollout.max_num_seqs=64", "trainer.threads=2", "data.val_batch_size=1"),
         ),
         (
-            *("trainer.total_training_steps=40", "data.train_batch_size=2", "actor_rollout_ref.rollout.n=8"),
-            *("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.actor.use_dynamic_bsz=true"),
+            *("trainer.total_training_steps=100", "data.train_batch_size=8", "actor_rollout_ref.rollout.n=16"),
+            *("actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.use_dynamic_bsz=true"),
             *("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", most_tokens(4096)),
             *("trainer.val_before_train=false", "trainer.save_freq=10", "trainer.test_freq=-1"),
         ),
@@ -122,7 +126,9 @@ SIZES = {
             *("sft.data=oracle", "sft.steps=40", "sft.batch_size=16", "sft.optim.lr=1.0e-4"),
             *("sft.optim.lr_warmup_steps=4", "sft.optim.lr_scheduler_type=linear", "sft.optim.weight_decay=0.0"),
         ),
+        questions=1,
         side_by_side=False,
+        after=AFTER[:3],
     ),
     "smoke": Size(
         (
@@ -213,7 +219,8 @@ class Sitting:
 
     def _measure(self, names: Sequence[str], model: Path | None = None, after: str = "") -> None:
         """Rows of the table, for a model before or after its training; several side by side."""
-        lanes = [names[i :: self.args.lanes] for i in range(min(self.args.lanes, len(names)))]
+        count = min(self.args.lanes if self.size.side_by_side else 1, len(names))
+        lanes = [names[i::count] for i in range(count)]
         work = [lambda lane=lane: [self._row(name, model, after) for name in lane] for lane in lanes]
         for thread in self._side_by_side(work):
             thread.join()
@@ -238,7 +245,7 @@ class Sitting:
         words = ["train", "locomo", *files, *place, *how]
         self._command(f"run-{name}", words, until=self.args.until * self.args.seconds)
         if any(path.name != "step-0" for path in (run / "checkpoints").glob("step-*")):
-            self._measure([row for row in AFTER if self._wanted(row)], run, name)
+            self._measure([row for row in self.size.after if self._wanted(row)], run, name)
 
     def _measure_sft(self, name: str) -> None:
         """The rows of what a warm start was before GRPO, as soon as it is saved."""
@@ -247,7 +254,7 @@ class Sitting:
             if self.over or f"run-{name}" in self.ended:
                 return
             time.sleep(0.5)
-        self._measure([row for row in AFTER[:1] if self._wanted(row)], first, SFT)
+        self._measure([row for row in self.size.after[:1] if self._wanted(row)], first, SFT)
 
     def _run(self, name: str) -> Path:
         return self.out / f"run-{name}"

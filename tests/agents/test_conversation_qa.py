@@ -106,6 +106,20 @@ def test_a_prompt_never_has_more_than_its_tokens(renderer: Renderer, tmp_path: P
         assert done.failure is None
         assert max(len(turn.prompt_ids) for turn in done.turns) <= 70
         assert min(len(turn.prompt_ids) for turn in done.turns) > 30
+        lost = [e for e in done.events if e.get("left_out")]
+        assert lost or kind == "observations"  # one unit alone, or all of it, is too long
+        assert all((e["question"] == 0) is (kind == "whole") for e in lost)
+    (done,) = attempt(renderer, settings("conversation.memory=whole"), task_of(tmp_path, cfg), lambda prompt: "x")
+    assert not [e for e in done.events if e.get("left_out")]
+
+
+def test_questions_about_one_text_share_their_prompts_up_to_the_question(renderer: Renderer, tmp_path: Path) -> None:
+    cfg = settings("conversation.memory=whole", "data.max_prompt_length=200", "memory.style=instruct")
+    (done,) = attempt(renderer, cfg, task_of(tmp_path, cfg), lambda prompt: "x")
+    texts = [text.partition("</memory>")[0] for text in shown(renderer, done)]
+    assert len(texts) == 5
+    assert len(set(texts)) == 1
+    assert "Ana" in texts[0]
 
 
 def test_a_text_is_written_once_per_session_and_without_a_question(renderer: Renderer, tmp_path: Path) -> None:

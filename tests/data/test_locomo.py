@@ -40,6 +40,15 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("no date", lambda r: r["conversation"].pop("session_2_date_time"), "it has no date"),
     ("category", lambda r: r["qa"][0].update(category=6), "the category 6 is unknown; known: 1 multi-hop"),
     ("category text", lambda r: r["qa"][0].update(category="1"), "the category '1' is unknown"),
+    ("category list", lambda r: r["qa"][0].update(category=[1]), "the category [1] is unknown"),
+    ("category float", lambda r: r["qa"][0].update(category=1.0), "the category 1.0 is unknown"),
+    ("answer", lambda r: r["qa"][0].update(answer=["a", "b"]), "`answer` has to be a text or a number, not a list"),
+    ("observations", lambda r: r.update(observation=[1]), "`observation` has to be an object, not a list"),
+    (
+        "no observations",
+        lambda r: r["observation"].update(session_1_observation={"Ana": None}),
+        "expected a list of observations for each speaker",
+    ),
     ("category true", lambda r: r["qa"][0].update(category=True), "the category True is unknown"),
     ("no answer", lambda r: r["qa"][0].pop("answer"), "which only questions of category 5 may lack"),
     ("no question", lambda r: r["qa"][0].update(question=" "), "expected an object with `question`"),
@@ -79,6 +88,10 @@ def test_defects_are_said_and_the_rest_is_kept(tmp_path: Path) -> None:
     row["qa"][1]["evidence"] = []
     row["qa"][3]["answer"] = 2022
     row["qa"].append(deepcopy(row["qa"][2]))
+    row["qa"][3]["evidence"] = ["D1:2", "D1:2"]
+    row["conversation"]["session_2"][0] |= {"dia_id": "D1:2", "text": ""}
+    row["conversation"]["session_2_date_time"] = "1:00 pm on 7 May, 2023"
+    row["observation"]["session_1_observation"]["Ana"][0][1] = "D7:7"
     said: list[str] = []
     made = write_locomo(str(write(tmp_path / "c.json", row)), tmp_path / "out", LocomoOptions("all"), said.append)
     assert made == 6
@@ -89,9 +102,14 @@ def test_defects_are_said_and_the_rest_is_kept(tmp_path: Path) -> None:
         "question 4: its answer is a number, 2022",
         "1 of 1 questions of category 5 have no answer",
         "1 question is asked twice",
+        "session_2 is dated 7 May 2023, before the session that it follows",
+        "2 turns have the id D1:2",
+        "turn D1:2 says and shows nothing",
+        "question 4: its evidence names D1:2 twice",
+        "an observation of session 1 names the turn D7:7, which is not there",
     ):
         assert any(f"defect: conv-1: {part}" in line for line in said), part
-    assert len(json.loads((tmp_path / "out" / "card.json").read_text())["defects"]) == 6
+    assert len(json.loads((tmp_path / "out" / "card.json").read_text())["defects"]) == 12
 
 
 def test_every_split_is_disjoint_and_by_conversation(tmp_path: Path) -> None:

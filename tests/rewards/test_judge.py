@@ -114,6 +114,22 @@ def test_a_verdict_is_asked_for_once_and_kept_in_a_file(tmp_path: Path) -> None:
         verdicts_of(str(tmp_path))
 
 
+def test_answers_that_are_judged_at_once_share_a_verdict(tmp_path: Path) -> None:
+    with running(Outside(strict)) as outside:
+        file = tmp_path / "verdicts.jsonl"
+        cfg = compose("needle", ["agent.reward_name=judge", f"judge.url={outside.url}", f"judge.cache={file}"])
+        score = find_reward(cfg.agent.reward_name, cfg)
+
+        async def together() -> list[float]:
+            said = ["Vermeer", "Vermeer", "no", "Vermeer", "no"]
+            made = [call(score, TASK, Trajectory("t", i, answer=text), plain=True) for i, text in enumerate(said)]
+            return [each.total for each in await asyncio.gather(*made)]
+
+        assert asyncio.run(together()) == [1.0, 1.0, 0.0, 1.0, 0.0]
+        assert len(outside.bodies) == 2
+        assert len(file.read_text().splitlines()) == 2
+
+
 def test_agreement_with_f1_is_a_part_of_the_score() -> None:
     with running(Outside(strict)) as outside:
         assert judged(outside.url, "Vermeer").parts == {"agrees_with_f1": 1.0}

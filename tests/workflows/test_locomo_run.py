@@ -140,12 +140,14 @@ def test_tasks_are_written_once_and_by_what_was_asked(tmp_path: Path) -> None:
     source = write(tmp_path / "c.json", *(conversation(f"conv-{n}", 4) for n in (1, 2, 3)))
     plan = LocomoPlan("train", str(source), tmp_path / "out", split="conv-1/conv-2")
     first = task_files(plan, lambda line: None)
-    assert len((first / "train.jsonl").read_text().splitlines()) == 20  # one question each
+    for part in ("train", "val"):
+        assert len((first / f"{part}.jsonl").read_text().splitlines()) == 20  # one question each
     said: list[str] = []
     assert task_files(plan, said.append) == first
     assert said == []
     written = LocomoPlan("train", str(source), tmp_path / "out", split="conv-1/conv-2", settings=MEMORY)
-    assert len((task_files(written, said.append) / "train.jsonl").read_text().splitlines()) == 3  # of 8 at most
+    counts = [len((task_files(written, said.append) / f"{p}.jsonl").read_text().splitlines()) for p in ("train", "val")]
+    assert counts == [3, 1]  # of 8 questions at most; a whole conversation
     test = task_files(LocomoPlan("evaluate", str(source), tmp_path / "out", split="all"), said.append) / "test.jsonl"
     assert refusals(test)["5 adversarial"]["locomo_f1"]["accuracy"] == 1.0
 

@@ -15,6 +15,7 @@ from recollect.types import BadInput, Task
 from recollect.workflows.optimize import optimize_request
 from recollect.workflows.optimize.optimize_request import (
     OptimizeRequest,
+    acting_models,
     can_optimize,
     optimized_tasks,
     refuse_request,
@@ -87,3 +88,15 @@ def test_a_conversation_becomes_a_task_for_each_question() -> None:
 def test_which_agents_can_be_optimised() -> None:
     assert can_optimize(compose("needle", []))
     assert not can_optimize(compose("ledger", []))
+
+
+def test_who_plays_the_agent() -> None:
+    cfg = compose("locomo", ["size=cpu"])
+    url, other = "http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"
+    served = acting_models(url, [], cfg)  # an address plays every role, and no model is loaded beside it
+    assert (served.path, served.roles) == (None, {"memory": url, "qa": url})
+    assert acting_models(url, [f"qa={other}"], cfg).roles == {"memory": url, "qa": other}
+    both = acting_models(None, [f"memory={url}", f"qa={other}"], cfg)
+    assert (both.path, both.players) == (None, {"memory": url, "qa": other})
+    assert acting_models(None, [f"qa={url}"], cfg).path == "tiny"
+    assert acting_models("tiny", [f"memory={url}", f"qa={url}"], cfg).path == "tiny"

@@ -51,6 +51,12 @@ def test_the_server_trains_what_it_sampled_and_a_program_is_written(tmp_path: Pa
     program = read_program(str(tmp_path / "program.json"))
     assert program.run == (tmp_path / "out" / "arbor").resolve()
     assert (program.merged / "model.safetensors").is_file()
+    again = run_locomo(plan(tmp_path, server.url), False, Console(True))  # nothing is left to do
+    assert (again["job"], again["fidelity"]) == (found["job"], found["fidelity"])
+    more = run_locomo(plan(tmp_path, server.url, num_train_steps=3), False, Console(True))
+    assert more["job"] != found["job"]
+    rows = [json.loads(line) for line in (tmp_path / "out" / "arbor" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
 
 
 def test_a_killed_client_goes_on_with_its_job(tmp_path: Path, server: Arbor, monkeypatch: pytest.MonkeyPatch) -> None:

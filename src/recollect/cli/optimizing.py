@@ -22,7 +22,7 @@ def optimize(
     calls: Annotated[int, typer.Option(help="Requests to models that it may make, all in all.")] = 2000,
     out: Annotated[Path, typer.Option("--out", "-o", help="A folder for prompts.json and report.json.")] = FOLDER,
     model: Annotated[
-        str | None, typer.Option(help="A run, a checkpoint, a model folder or `tiny`; default: the recipe's model.")
+        str | None, typer.Option(help="A run, a model folder, `tiny` or an address; default: the recipe's model.")
     ] = None,
     role: Roles = None,
     prompt_model: Annotated[
@@ -53,28 +53,25 @@ def optimize(
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # it is read when tqdm is imported
     from recollect.config.compose import compose
-    from recollect.models.checkpoints import find_checkpoint
     from recollect.runtime.console import Console
-    from recollect.samplers.checkpoint_roles import NamedModels, role_settings
     from recollect.types import BadInput
-    from recollect.workflows.optimize.optimize_request import OptimizeRequest, refuse_request
+    from recollect.workflows.optimize.optimize_request import OptimizeRequest, acting_models, refuse_request
     from recollect.workflows.optimize.optimize_run import optimize as optimized
 
     recipe, settings = recipe_and_settings(given, None)
     cfg = compose(recipe, settings)
-    if recipe == LOCOMO and not cfg.data.train_files:
-        settings = [*_locomo_files(data, out, quiet), *settings]
-        cfg = compose(recipe, settings)
-    elif data is not None:
+    own_files = recipe == LOCOMO and not cfg.data.train_files
+    if data is not None and not own_files:
         raise BadInput("--data goes with the recipe locomo; name other tasks with data.train_files=FILE")
     asked = OptimizeRequest(optimizer, calls, out, num_train, num_val, seed, threads, prompt_model)
+    refuse_request(asked, cfg)
+    if own_files:
+        settings = [*_locomo_files(data, out, quiet), *settings]
+        cfg = compose(recipe, settings)
     if phases is not None:
         _in_phases(phases, recipe, settings, asked, model, role, quiet)
         return
-    refuse_request(asked, cfg)
-    cfg.roles = {}
-    path = find_checkpoint(model or cfg.actor_rollout_ref.model.path)[0]
-    result = optimized(NamedModels(path, None, dict(role_settings(role or [])), cfg), asked, Console(quiet))
+    result = optimized(acting_models(model, role or [], cfg), asked, Console(quiet))
     if quiet:
         print(json.dumps(result))
 
@@ -94,12 +91,15 @@ def _in_phases(
     """Prompts and weights in turn."""
     from recollect.config.compose import compose
     from recollect.models.checkpoints import find_checkpoint
+    from recollect.runtime.address import is_address
     from recollect.runtime.console import Console
     from recollect.types import BadInput
     from recollect.workflows.optimize.phases import Phases, phase_names
 
     if role:
         raise BadInput("--phases trains the model that plays every role; leave --role out")
+    if is_address(model or ""):
+        raise BadInput(f"--phases trains the model, and {model} is an address; name a model of this machine")
     start = compose(recipe, settings)
     weights = find_checkpoint(model or start.actor_rollout_ref.model.path)[0]
     work = Phases(lambda more: compose(recipe, [*settings, *more]), asked, weights, Console(quiet))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from recollect.data.session_dates import read_date
+from recollect.data.session_dates import in_words, read_date
 from recollect.files.reading import read_json
 from recollect.types import BadInput
 
@@ -63,11 +64,18 @@ def _conversation(row: Any, place: str, number: int) -> LocomoConversation:
     sessions = list(_sessions(talk, place, defects))
     if not sessions:
         raise BadInput(f"{place}: there is no session in it (session_1, session_2, …, each a list of turns)")
-    known = {turn["id"] for session in sessions for turn in session["turns"]}
+    turns = [turn for session in sessions for turn in session["turns"]]
+    known = Counter(turn["id"] for turn in turns)
+    defects += [f"{count} turns have the id {one}" for one, count in known.items() if count > 1]
+    defects += [f"turn {turn['id']} says and shows nothing" for turn in turns if not turn["text"]]
     questions = [_question(q, f"{place}, question {i}", known, defects) for i, q in enumerate(row["qa"], 1)]
     defects += _summaries(questions)
-    speakers = tuple(dict.fromkeys(turn["speaker"] for session in sessions for turn in session["turns"]))
+    speakers = tuple(dict.fromkeys(turn["speaker"] for turn in turns))
     observations = list(_observations(row.get("observation"), place))
+    lost = [(each, name) for each in observations for name in each["evidence"] if name not in known]
+    defects += [
+        f"an observation of session {each['session']} names the turn {name}, which is not there" for each, name in lost
+    ]
     return LocomoConversation(name, speakers, sessions, observations, questions, [f"{name}: {d}" for d in defects])
 
 
@@ -77,6 +85,7 @@ def _sessions(talk: Mapping[str, Any], place: str, defects: list[str]) -> Iterat
     dated = {int(m[1]) for key in talk if (m := _DATE.fullmatch(str(key)))}
     if dated - {number for number, _ in found}:
         defects.append(f"{len(dated)} dates for {len(found)} sessions; those without a session are left out")
+    before = date.min
     for number, key in found:
         where, turns = f"{place}, {key}", talk[key]
         if not isinstance(turns, list):
@@ -84,14 +93,15 @@ def _sessions(talk: Mapping[str, Any], place: str, defects: list[str]) -> Iterat
         if not turns:
             defects.append(f"{key} has no turns and is left out")
             continue
-        date = talk.get(f"{key}_date_time")
-        if date is None:
+        said = talk.get(f"{key}_date_time")
+        if said is None:
             raise BadInput(f"{where}: it has no date ({key}_date_time)")
-        read_date(date, where)
+        day = read_date(said, where)
+        if day < before:
+            defects.append(f"{key} is dated {in_words(day)}, before the session that it follows")
+        before = day
         made = [_turn(turn, number, i, where) for i, turn in enumerate(turns, 1)]
-        twice = [name for name, count in Counter(turn["id"] for turn in made).items() if count > 1]
-        defects += [f"{key}: several turns have the id {name}" for name in twice]
-        yield {"number": number, "date": date, "turns": made}
+        yield {"number": number, "date": said, "turns": made}
 
 
 def _turn(turn: Any, session: int, number: int, place: str) -> dict[str, str]:
@@ -104,11 +114,11 @@ def _turn(turn: Any, session: int, number: int, place: str) -> dict[str, str]:
     return {"id": name, "speaker": str(turn["speaker"]), "text": " ".join(filter(None, parts))}
 
 
-def _question(row: Any, place: str, known: set[str], defects: list[str]) -> dict[str, Any]:
+def _question(row: Any, place: str, known: Container[str], defects: list[str]) -> dict[str, Any]:
     if not isinstance(row, Mapping) or not isinstance(row.get("question"), str) or not row["question"].strip():
         raise BadInput(f"{place}: expected an object with `question`, `answer`, `category` and `evidence`")
     category = row.get("category")
-    if isinstance(category, bool) or category not in CATEGORIES:
+    if type(category) is not int or category not in CATEGORIES:
         named = ", ".join(f"{number} {name}" for number, name in CATEGORIES.items())
         raise BadInput(f"{place}: the category {category!r} is unknown; known: {named}")
     evidence = row.get("evidence") or []
@@ -116,6 +126,7 @@ def _question(row: Any, place: str, known: set[str], defects: list[str]) -> dict
         raise BadInput(f"{place}: `evidence` has to be a list of turns' ids such as D1:3")
     short = place.rsplit(", ", 1)[1]
     defects += [f"{short}: there is no turn {e}, which its evidence names" for e in evidence if e not in known]
+    defects += [f"{short}: its evidence names {e} twice" for e, count in Counter(evidence).items() if count > 1]
     made = {"question": row["question"], "category": category, "evidence": evidence, **_answer(row, place, category)}
     if not evidence:
         defects.append(f"{short}: it has no evidence")
@@ -129,9 +140,12 @@ def _answer(row: Mapping[str, Any], place: str, category: int) -> dict[str, Any]
     if category == ADVERSARIAL:
         more = {name: str(row[key]) for name, key in OTHERS.items() if row.get(key) is not None}
         return {"answer": NOT_MENTIONED, **more}
-    if row.get("answer") is None or not str(row["answer"]).strip():
+    given = row.get("answer")
+    if given is None or not str(given).strip():
         raise BadInput(f"{place}: it has no `answer`, which only questions of category 5 may lack")
-    return {"answer": str(row["answer"])}
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise BadInput(f"{place}: `answer` has to be a text or a number, not a {type(given).__name__}")
+    return {"answer": str(given)}
 
 
 OTHERS = {"given_answer": "answer", "adversarial_answer": "adversarial_answer"}  # of category 5
@@ -148,10 +162,14 @@ def _summaries(questions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _observations(given: Any, place: str) -> Iterator[dict[str, Any]]:
     """What the file says about each session, one sentence for each fact, with the turns it was taken from."""
-    for key, speakers in given.items() if isinstance(given, Mapping) else ():
+    if given is not None and not isinstance(given, Mapping):
+        raise BadInput(f"{place}: `observation` has to be an object, not a {type(given).__name__}")
+    for key, speakers in (given or {}).items():
         number = re.match(r"session_(\d+)", str(key))
         if number is None or not isinstance(speakers, Mapping):
             raise BadInput(f"{place}: the observation {key} is not an object named session_1_observation")
+        if not all(isinstance(facts, list) for facts in speakers.values()):
+            raise BadInput(f"{place}, {key}: expected a list of observations for each speaker")
         for fact in (fact for facts in speakers.values() for fact in facts):
             if not isinstance(fact, list) or len(fact) != 2 or not isinstance(fact[0], str):
                 raise BadInput(f"{place}, {key}: an observation is a text and the ids of turns; found {str(fact)[:60]}")

@@ -15,6 +15,7 @@ from recollect.config.prompt_file import REPLY, Wording, made_wording, prompt_en
 from recollect.dspy.feedback import feedback
 from recollect.dspy.policy_lm import TURN, TurnInSession
 from recollect.eval.evaluate import val_sampling
+from recollect.policies.endpoint import EndpointGone
 from recollect.registries import PromptSpec
 from recollect.runtime.threads import LoopThread
 from recollect.types import Completion, Group, Message, Sampling, Task
@@ -32,6 +33,7 @@ class AgentRunner:
         self.tasks = {task.id: task for task in tasks}
         self.on_done: Attempted = lambda program, task, reward: None
         self.on_group: Callable[[Group], None] = lambda group: None
+        self.on_loss: Callable[[str], None] = lambda why: None  # an endpoint went away for good
 
     def __deepcopy__(self, memo: object) -> AgentRunner:
         return self
@@ -39,7 +41,11 @@ class AgentRunner:
     def attempt(self, program: AgentProgram, task: Task) -> Group:
         """One attempt, in the loop in which the engine runs."""
         predictors = dict(program.named_predictors())
-        (group,) = self.thread.wait(self._attempt(task, predictors))
+        try:
+            (group,) = self.thread.wait(self._attempt(task, predictors))
+        except EndpointGone as error:
+            self.on_loss(str(error))
+            raise
         self.on_group(group)
         return group
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -11,7 +11,9 @@ from typing import Any
 import dspy
 
 from recollect.agents.first_prompt import fitted
+from recollect.agents.rollout import ROUNDS
 from recollect.agents.session import Binding, Conversation, Session
+from recollect.policies.endpoint import EndpointDown, EndpointGone
 from recollect.runtime.threads import LoopThread
 from recollect.types import Completion, Message, Sampling
 
@@ -36,6 +38,8 @@ class PolicyLM(dspy.BaseLM):
     def __init__(self, binding: Binding, thread: LoopThread, place: str, **kwargs: Any) -> None:
         super().__init__(model=f"recollect/{place}", **kwargs)
         self.binding, self.thread = binding, thread
+        self.warn: Callable[[str], None] = lambda message: None
+        self.on_loss: Callable[[str], None] = lambda why: None  # an endpoint went away for good
 
     def __deepcopy__(self, memo: object) -> PolicyLM:
         return self.copy()
@@ -73,7 +77,19 @@ class PolicyLM(dspy.BaseLM):
         temperature = float(asked.get("temperature") or 0.0)
         key = f"proposal/{asked.get('rollout_id') or 0}"
         sampling = Sampling(temperature, max_tokens=most, stop_ids=bound.renderer.stop_ids, key=key)
-        return (await self._complete(messages, sampling)).text or "-"  # DSPy takes no empty reply
+        return (await self._patient(messages, sampling)).text or "-"  # DSPy takes no empty reply
+
+    async def _patient(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
+        """A completion, also of an endpoint that goes away for a while."""
+        policy = self.binding.policy
+        for _ in range(ROUNDS):
+            try:
+                return await self._complete(messages, sampling)
+            except EndpointDown:
+                if not await policy.back(self.warn):
+                    break
+        self.on_loss(policy.loss)
+        raise EndpointGone(policy.loss)
 
     async def _complete(self, messages: Sequence[Message], sampling: Sampling) -> Completion:
         policy = self.binding.policy

@@ -14,6 +14,7 @@ from recollect.types import BadInput
 
 CANDIDATES = 4  # programs that are tried side by side
 DEMONSTRATIONS = 2  # at most, of each prompt
+OWN_LOG = "gepa"  # the folder from which GEPA goes on
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def gepa(run: OptimizerRun) -> Any:
         instruction_proposer=InstructionWriter(run.prompt_lm),
         num_threads=run.threads,
         seed=run.seed,
-        log_dir=str(run.folder / "gepa"),
+        log_dir=str(run.folder / OWN_LOG),
         warn_on_score_mismatch=False,
     )
     return made.compile(run.program, trainset=list(run.train), valset=list(run.val))

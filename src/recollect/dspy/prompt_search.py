@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 import dspy
 
+from recollect.agents.rollout import failures
 from recollect.agents.session import Binding
 from recollect.config import Config
 from recollect.dspy.agent_program import AgentProgram, AgentRunner
@@ -18,11 +20,13 @@ from recollect.dspy.attempt_store import AttemptStore
 from recollect.dspy.call_budget import CallBudget
 from recollect.dspy.lenient_adapter import LenientAdapter
 from recollect.dspy.policy_lm import PolicyLM
-from recollect.dspy.prompt_optimizers import OptimizerRun, find_optimizer, score
+from recollect.dspy.prompt_optimizers import OWN_LOG, OptimizerRun, find_optimizer, score
 from recollect.dspy.remembered import Remembered
+from recollect.policies.endpoint import EndpointGone
+from recollect.runs.directory import remove_tree
 from recollect.runtime.threads import LoopThread
 from recollect.samplers.bindings import RolePolicies
-from recollect.types import Task
+from recollect.types import Group, Task
 
 
 class SearchOptions(Protocol):
@@ -73,9 +77,10 @@ class PromptSearch:
         calls: int,
         folder: Path,
         advance: Callable[..., None],
+        warn: Callable[[str], None],
     ) -> None:
         dspy.configure_cache(enable_disk_cache=True, enable_memory_cache=False, disk_cache_dir=str(folder / "cache"))
-        self.cfg, self.players, self.thread, self.folder = cfg, players, thread, folder
+        self.cfg, self.players, self.thread, self.folder, self.warn = cfg, players, thread, folder, warn
         self.budget = CallBudget(calls, len(dspy.cache.disk_cache), lambda: advance("", 1))
         advance("", min(calls, self.budget.used))
         self.roles = self._remembered(policies.bindings, players)
@@ -92,12 +97,20 @@ class PromptSearch:
         seen = Seen()
         runner.on_done = seen.add
         attempts = AttemptStore(self.folder)
-        runner.on_group = attempts.add
+        failed: Counter[str] = Counter()
+
+        def attempted(group: Group) -> None:
+            attempts.add(group)
+            failed.update(failures([group]))
+
+        runner.on_group = attempted
+        runner.on_loss, runner.collector.warn = self.budget.lose, self.warn
         program = AgentProgram(runner)
         acting = self.roles.get("*") or next(iter(self.roles.values()))
         program.set_lm(PolicyLM(acting, self.thread, str(self.players.get("*", "policy")), temperature=0.0))
         writing = self._remembered(writer.bindings, {"*": str(asked.prompt_model)})["*"] if writer else acting
         prompt_lm = PolicyLM(writing, self.thread, str(asked.prompt_model or "policy"), temperature=1.0)
+        prompt_lm.warn, prompt_lm.on_loss = self.warn, self.budget.lose
         begun = program.entries()
         with (
             warnings.catch_warnings(),
@@ -111,22 +124,30 @@ class PromptSearch:
         best = made.entries() if made is not None else seen.best(val)
         means = {"before": seen.mean(begun, val), "after": seen.mean(best, val)}
         counts = {"requests": self.budget.used, "cached": self.budget.cached, "spent": self.budget.refused > 0}
-        return {"prompts": best, "validation": means, **counts}
+        return {"prompts": best, "validation": means, "failed": dict(failed), **counts}
 
     def _compiled(
         self, asked: SearchOptions, program: Any, tasks: tuple[Sequence[Task], Sequence[Task]], prompt_lm: Any
     ) -> Any:
         """What the optimizer returns; None where the budget ended it."""
         train, val = ([dspy.Example(task=t.id).with_inputs("task") for t in part] for part in tasks)
-        used = self.budget.used + self.budget.cached
-        dspy.Evaluate(devset=val, metric=score, num_threads=asked.threads, display_progress=False)(program)
-        cost = max(1.0, (self.budget.used + self.budget.cached - used) / len(val))
-        attempts = int(self.budget.most / cost)
-        run = OptimizerRun(program, train, val, prompt_lm, attempts, asked.threads, asked.seed, self.folder)
+        made = None
         try:
+            attempts = self._attempts(program, val, asked.threads)
+            run = OptimizerRun(program, train, val, prompt_lm, attempts, asked.threads, asked.seed, self.folder)
             made = find_optimizer(asked.optimizer)(run)
         except Exception:
-            if not self.budget.refused:
+            if not self.budget.refused and not self.budget.lost:
                 raise
-            return None
+        if self.budget.refused or self.budget.lost:  # an optimizer's own log took what was not asked for bad answers
+            remove_tree(self.folder / OWN_LOG)
+        if self.budget.lost:
+            raise EndpointGone(f"{self.budget.lost}; what it answered is kept, and the same command goes on")
         return None if self.budget.refused else made
+
+    def _attempts(self, program: Any, val: Sequence[Any], threads: int) -> int:
+        """How many attempts the budget is worth, by what those at the validation tasks cost."""
+        used = self.budget.used + self.budget.cached
+        dspy.Evaluate(devset=val, metric=score, num_threads=threads, display_progress=False)(program)
+        cost = max(1.0, (self.budget.used + self.budget.cached - used) / len(val))
+        return int(self.budget.most / cost)

@@ -26,10 +26,16 @@ class Remembered:
         self._under_way: dict[str, asyncio.Future[Completion]] = {}
         if hasattr(policy, "chat"):
             self.chat = self._chat
+        if hasattr(policy, "back"):  # it may go away for a while
+            self.back = policy.back
 
     @property
     def window(self) -> int | None:
         return getattr(self.policy, "window", None)
+
+    @property
+    def loss(self) -> str:
+        return str(self.policy.loss)
 
     @property
     def version(self) -> int:
@@ -53,11 +59,12 @@ class Remembered:
             self.budget.spare()
             return await asyncio.shield(self._under_way[name])
         self.budget.take()
-        self._under_way[name] = asyncio.ensure_future(ask())
-        try:
-            return self._keep(key, await self._under_way[name])
-        finally:
-            del self._under_way[name]
+        self._under_way[name] = asked = asyncio.ensure_future(self._asked(key, ask))
+        asked.add_done_callback(lambda done: self._under_way.pop(name, None))
+        return await asyncio.shield(asked)  # an attempt whose time is over takes it from nobody else
+
+    async def _asked(self, key: dict[str, Any], ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        return self._keep(key, await ask())
 
     def _key(self, asked: Any, sampling: Sampling) -> dict[str, Any]:
         named = replace(sampling, key=sampling.key if sampling.temperature else "", keep=False)

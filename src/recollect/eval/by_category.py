@@ -13,7 +13,9 @@ from recollect.rewards.marked import given_answer
 from recollect.rewards.memory_qa import part_of
 from recollect.types import Task, Trajectory
 
-CATEGORY_METRICS = ("locomo_f1", "set_f1", "evidence_recall", "refused")
+EARNED = ("earned", "agrees_with_f1")  # shown where another reward than the F1 scored the answers, as a judge does
+CATEGORY_METRICS = ("locomo_f1", "set_f1", "evidence_recall", "refused", *EARNED)
+HALF = 0.5  # of a score: what is called right where two scores are compared
 ANSWERABLE = "1–4"
 
 
@@ -28,6 +30,7 @@ def question_scores(task: Task, trajectory: Trajectory) -> list[dict[str, Any]]:
         if fields.get("category") in CATEGORIES:
             events = part_of(trajectory, i, answer).events
             scores = _scores(question, answer, fields, events)
+            scores |= _earned(trajectory, i, scores["locomo_f1"])
             rows.append({"category": fields["category"], "answer": answer, "scores": scores})
     return rows
 
@@ -48,20 +51,28 @@ def _scores(
     return scores
 
 
+def _earned(trajectory: Trajectory, question: int, f1: float) -> dict[str, float]:
+    """What the run's reward gave the answer to a question, and whether both call it right or both wrong."""
+    given = (0.0,) if trajectory.score is None or not trajectory.valid else trajectory.score.questions[question:]
+    return {"earned": given[0], "agrees_with_f1": float((given[0] >= HALF) == (f1 >= HALF))} if given else {}
+
+
 def by_category(attempts: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Means with intervals over questions: of each category, of 1 to 4, and of all. ``attempts``: rows of each one."""
     rows = [row for attempt in attempts for row in attempt]
+    other = any(row["scores"].get("earned", row["scores"]["locomo_f1"]) != row["scores"]["locomo_f1"] for row in rows)
     found: dict[str, Any] = {}
     for number, name in CATEGORIES.items():
         if part := [row for row in rows if row["category"] == number]:
-            found[f"{number} {name}"] = _means(part)
+            found[f"{number} {name}"] = _means(part, other)
     if part := [row for row in rows if row["category"] != ADVERSARIAL]:
-        found[ANSWERABLE] = _means(part)
-    return {**found, "overall": _means(rows)} if rows else {}
+        found[ANSWERABLE] = _means(part, other)
+    return {**found, "overall": _means(rows, other)} if rows else {}
 
 
-def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    values = {name: [r["scores"][name] for r in rows if name in r["scores"]] for name in CATEGORY_METRICS}
+def _means(rows: Sequence[Mapping[str, Any]], other: bool) -> dict[str, Any]:
+    names = CATEGORY_METRICS[: None if other else -len(EARNED)]
+    values = {name: [r["scores"][name] for r in rows if name in r["scores"]] for name in names}
     return {name: of_scores(scores).row() for name, scores in values.items() if scores}
 
 

@@ -70,6 +70,10 @@ class ArborJob:
             return False
         return self.answer.get("status") not in ("cancelled", "failed", "succeeded", "ended")
 
+    def finished(self, steps: int) -> bool:
+        """Whether the job of the newest answer has ended with so many steps."""
+        return self.answer.get("status") == "succeeded" and int(self.answer.get("step", steps)) >= steps
+
     def pending(self) -> list[int]:
         """The ids that wait for a group; asks until there are some."""
         began = time.monotonic()

@@ -68,12 +68,8 @@ async def _known(said: str, task: Task, config: Config) -> bool:
     accepted = "\n".join(map(_inert, task.answers))
     rule = RULES[config.judge.wording]
     prompt = PROMPT.format(rule=rule, question=_inert(task.question), accepted=accepted, answer=_inert(said))
-    kept = verdicts_of(config.judge.cache)
     key = verdict_key(str(config.judge.url), config.judge.model, prompt)
-    if (known := kept.get(key)) is None:
-        known = await _verdict(prompt, config)
-        kept.add(key, known)
-    return known
+    return await verdicts_of(config.judge.cache).once(key, lambda: _verdict(prompt, config))
 
 
 async def _verdict(prompt: str, config: Config) -> bool:

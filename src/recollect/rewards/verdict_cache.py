@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from recollect.files.output import writing
 from recollect.files.reading import lines
@@ -23,6 +26,7 @@ class Verdicts:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.known: dict[str, bool] = {}
+        self._asked: dict[tuple[int, str], asyncio.Task[bool]] = {}  # by event loop and key
         for line in lines(path) if path is not None and path.exists() else ():
             try:
                 row = json.loads(line)
@@ -30,9 +34,18 @@ class Verdicts:
             except (ValueError, KeyError, TypeError):
                 continue
 
-    def get(self, key: str) -> bool | None:
-        """A verdict that is known."""
-        return self.known.get(key)
+    async def once(self, key: str, ask: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        """The verdict of a key; those who want one at the same time wait for the same call."""
+        if key in self.known:
+            return self.known[key]
+        place = id(asyncio.get_running_loop()), key
+        if place not in self._asked:
+            self._asked[place] = asked = asyncio.ensure_future(ask())
+            asked.add_done_callback(lambda done: self._asked.pop(place, None))
+        right = await asyncio.shield(self._asked[place])
+        if key not in self.known:
+            self.add(key, right)
+        return right
 
     def add(self, key: str, right: bool) -> None:
         """Remember a verdict; with a file it is written there."""

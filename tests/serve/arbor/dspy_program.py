@@ -94,7 +94,7 @@ def main(url: str, folder: str, steps: int) -> None:
     before = measure(program).score
     settings = {
         **SAMPLING,
-        "learning_rate": 1e-3,
+        "learning_rate": 3e-4,
         "lr_scheduler_type": "constant",
         "per_device_train_batch_size": 32,
         "max_steps": steps,

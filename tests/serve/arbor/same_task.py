@@ -42,7 +42,7 @@ def main(folder: str, steps: int) -> None:
     train, held_out = ([example(rng, i) for i in range(count)] for count in (64, 60))
     actor = "actor_rollout_ref.actor"
     settings = {
-        f"{actor}.optim.lr": 1e-3,
+        f"{actor}.optim.lr": 3e-4,
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.ppo_mini_batch_size": 4,
         "actor_rollout_ref.rollout.n": 8,

@@ -20,7 +20,7 @@ from tests.waiting import until
 NEW, OLD = (os.environ.get(f"RECOLLECT_DSPY{name}_PYTHON", "") for name in ("", "30"))
 ARBOR = os.environ.get("RECOLLECT_ARBOR_FILES", "")
 PROGRAM = Path(__file__).with_name("dspy_program.py")
-STEPS = 12
+STEPS = 15
 
 
 def free_port() -> int:

@@ -132,9 +132,13 @@ def test_lora_trains_an_adapter(arbor: Arbor) -> None:
 
 def test_a_new_job_ends_the_one_before_and_goes_on_from_one(arbor: Arbor) -> None:
     one = arbor.begin()
+    trained = arbor.step(one, None, group("a", ["x", "y", "z", "w"]))
     two = arbor.begin(nested(model=one))
     assert two != one
-    assert arbor.grpo("status", {"job_id": one})["status"] == "cancelled"
+    ended = arbor.grpo("status", {"job_id": one})  # all that was known of it while it was open
+    assert ended == {**trained, "status": "cancelled", "pending_batch_ids": []}
+    assert ended["step"] == 1
+    assert ended["fidelity"]["completions"] == {"tokenised": 4}
     answer = arbor.step(one, None, group("a", ["x"] * 4), 409)
     assert f"{two} began" in answer["error"]["message"]
     assert arbor.grpo("cancel", {"job_id": two})["status"] == "cancelled"

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.first_prompt import cut_text, shortened
+from recollect.agents.first_prompt import cut_text
 from recollect.agents.loops.tool_memory import tool_memory
 from recollect.agents.memory import conversation_limits
-from recollect.agents.memory.conversation_kept import Kept, Rules, kept_units
+from recollect.agents.memory.conversation_kept import Kept, OneText, Rules, fitting, kept_units
 from recollect.agents.memory.conversation_prompts import (
     READ_SESSION,
     RECALL,
@@ -28,9 +28,10 @@ from recollect.agents.session import Session
 from recollect.agents.side_by_side import ask_all
 from recollect.chat import Renderer
 from recollect.config import Config
-from recollect.data.questions import Question, given_chunks
+from recollect.data.questions import Question, given_chunks, questions_of
 from recollect.registries import agent
 from recollect.retrieval.embedding_check import embedder_of
+from recollect.retrieval.text_index import TextIndex
 from recollect.runtime.threads import in_thread
 from recollect.types import Task
 
@@ -57,7 +58,13 @@ async def conversation_qa(task: Task, session: Session, cfg: Config) -> str:
         texts = dated_sessions(task.context, cfg.conversation.resolve_dates)
         return await tool_memory(replace(task, context=texts), session, cfg)
     kept = await _written(task, session, cfg) if kind == "recurrent" else _kept(task, session, cfg)
-    return await ask_all(task, session, lambda question, branch: _answer(question, branch, kept, cfg))
+    room = min(prompt_room(recall_prompt(cfg, each.text, ""), session, cfg) for each in questions_of(task))
+    shown = OneText(kept, session.binding("qa").renderer, room)
+    if kept.index is None and (lost := shown.at(kept.at(None))[1]):
+        _event(
+            session, f"prompts have room for {room} tokens of what is remembered, {lost} are left out", left_out=lost
+        )
+    return await ask_all(task, session, lambda question, branch: _answer(question, branch, shown, cfg))
 
 
 def _in_sessions(task: Task, session: Session, cfg: Config) -> Task:
@@ -106,28 +113,26 @@ async def _written(task: Task, session: Session, cfg: Config) -> Kept:
     return Kept(texts=texts)
 
 
-async def _answer(question: Question, branch: Session, kept: Kept, cfg: Config) -> str:
-    renderer = branch.binding("qa").renderer
-    room = prompt_room(recall_prompt(cfg, question.text, ""), branch, cfg)
-    place = kept.at(question.position)
-    if kept.texts:
-        memory = shortened(kept.texts[place], renderer.spans(kept.texts[place]), room, "left")
+async def _answer(question: Question, branch: Session, shown: OneText, cfg: Config) -> str:
+    kept, place = shown.kept, shown.kept.at(question.position)
+    if kept.index is None:
+        memory, _ = shown.at(place)
     else:
-        shown = await _found(question, kept, place, room, renderer, cfg)
-        text = "\n".join(unit.text for unit in shown)
-        memory = shortened(text, renderer.spans(text), room, "center")
-        if kept.index is not None:
-            _event(branch, question.text, found=[name for unit in shown for name in unit.names])
+        renderer = branch.binding("qa").renderer
+        room = prompt_room(recall_prompt(cfg, question.text, ""), branch, cfg)
+        units = await _found(question, kept, kept.index, place, room, renderer, cfg)
+        memory, left_out = fitting("\n".join(unit.text for unit in units), renderer, room, "center")
+        _event(branch, question.text, found=[name for unit in units for name in unit.names], left_out=left_out)
     return (await branch.turn(cfg, RECALL, recall_inputs(question.text, memory), role="qa")).text.strip()
 
 
-async def _found(question: Question, kept: Kept, place: int, room: int, renderer: Renderer, cfg: Config) -> list[Unit]:
+async def _found(
+    question: Question, kept: Kept, index: TextIndex, place: int, room: int, renderer: Renderer, cfg: Config
+) -> list[Unit]:
     """The best units for a question that fit the prompt, in their own order; at least one, which is cut then."""
     limits, first = cfg.conversation, kept.ends[place]
-    if kept.index is None:
-        return kept.units[:first]
     wanted: dict[str, Any] = {"query": question.text, "most": limits.top_k, "method": limits.method, "first": first}
-    hits = await in_thread(kept.index.search, wanted) if limits.method != "bm25" else kept.index.search(**wanted)
+    hits = await in_thread(index.search, wanted) if limits.method != "bm25" else index.search(**wanted)
     chosen, used = list[int](), 0
     for hit in hits:
         used += len(renderer.encode(f"{kept.units[hit].text}\n"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from recollect.agents.first_prompt import shortened
 from recollect.agents.memory.conversation_units import Unit, units
 from recollect.chat import Renderer
 from recollect.retrieval.dense import Embedder
@@ -31,6 +32,28 @@ class Kept:
         """The number of sessions that had been read when a question is asked."""
         last = max(len(self.ends), len(self.texts)) - 1
         return last if position is None else min(position, last)
+
+
+def fitting(text: str, renderer: Renderer, room: int, truncation: str) -> tuple[str, int]:
+    """A text of at most ``room`` tokens, and how many were left out."""
+    spans = renderer.spans(text)
+    return shortened(text, spans, room, truncation), max(0, len(spans) - room)
+
+
+class OneText:
+    """What every question is shown where nothing is searched, cut once for all of them: so their prompts share it."""
+
+    def __init__(self, kept: Kept, renderer: Renderer, room: int) -> None:
+        self.kept, self.renderer, self.room = kept, renderer, room
+        self._cut: dict[int, tuple[str, int]] = {}
+
+    def at(self, place: int) -> tuple[str, int]:
+        """The text after so many sessions within ``room`` tokens, and how many were left out."""
+        if place not in self._cut:
+            kept = self.kept
+            text = kept.texts[place] if kept.texts else "\n".join(unit.text for unit in kept.units[: kept.ends[place]])
+            self._cut[place] = fitting(text, self.renderer, self.room, "left" if kept.texts else "center")
+        return self._cut[place]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from recollect.models.load import load_renderer
 from recollect.models.starting_model import starting_model
 from recollect.runs.directory import RunDirectory
 from recollect.serve.arbor.job_files import FAILED, RUNNING, SUCCEEDED, JobFiles, JobRecord
-from recollect.serve.arbor.job_settings import idle_settings, shaping
+from recollect.serve.arbor.job_settings import shaping
 from recollect.serve.arbor.payloads import batch_number, posted_group
 from recollect.serve.arbor.posted_round import PostedRound, RoundReader, fill_logprobs
 from recollect.serve.arbor.rounds import Rounds
@@ -77,7 +77,7 @@ class GrpoJob:
         else:
             self._back()
             self._restore_round()
-        self.files.write(self.record)
+        self._note()
 
     def _back(self) -> None:
         """Take the newest checkpoint."""
@@ -144,6 +144,7 @@ class GrpoJob:
             self._back()
             self.rounds.state, self.rounds.posted = before, posted
             self.rounds.close()  # its ids are never pending again
+            self._note()
             raise
 
     def _train(self) -> None:
@@ -163,8 +164,15 @@ class GrpoJob:
         self.store.spend(made.used, number)
         self.files.keep_posted(number)
         self.run.write_json("fidelity.json", self.fidelity())
+        self._note()
         if unsampled := made.counts["tokenised"]:
             self.warn(f"{self.record.id}: {unsampled} completions of round {number} were not sampled here; tokenised")
+
+    def _note(self) -> None:
+        """Keep what is answered about the job, also when its model is not loaded any more."""
+        record = self.record
+        record.step, record.fidelity, record.folder = self.progress.step, self.fidelity(), str(self.run.path)
+        self.files.write(record)
 
     def _due(self) -> bool:
         every = self.cfg.trainer.save_freq
@@ -221,19 +229,10 @@ class GrpoJob:
 
     def answer(self) -> dict[str, Any]:
         """What every call is answered with."""
-        record = self.record
-        open_ = record.status == RUNNING
-        return {
-            "job_id": record.id,
-            "status": "training" if open_ and self.training else record.status,
-            "current_model": record.id,
-            "checkpoints": record.checkpoints,
-            "last_checkpoint": record.last_checkpoint,
+        open_ = self.record.status == RUNNING
+        return self.record.answer() | {
+            "status": "training" if open_ and self.training else self.record.status,
             "pending_batch_ids": self.rounds.pending() if open_ and not self.training else [],
-            "step": self.progress.step,
-            "fidelity": self.fidelity(),
-            "settings_without_effect": idle_settings(record.request),
-            "folder": str(self.run.path),
         }
 
     def fidelity(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.files.output import write_atomic
+from recollect.serve.arbor.job_settings import idle_settings
 from recollect.serve.arbor.payloads import JobRequest
 
 JOB, ROUND, POSTED = "job.json", "round.json", "posted.jsonl"
@@ -30,6 +31,9 @@ class JobRecord:
     reason: str = ""  # why it ended, where it was not the client's wish
     checkpoints: dict[str, dict[str, Any]] = field(default_factory=dict)  # that the client asked for, by name
     last_checkpoint: str | None = None
+    step: int = 0  # updates so far
+    fidelity: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
 
     @property
     def request(self) -> JobRequest:
@@ -37,7 +41,7 @@ class JobRecord:
         return JobRequest(self.model, self.trainer, self.name, self.window)
 
     def answer(self) -> dict[str, Any]:
-        """What a call about a job is answered with while its model is not loaded."""
+        """What a call about the job is answered with; of one whose model is loaded, some of it is newer."""
         return {
             "job_id": self.id,
             "status": self.status,
@@ -45,6 +49,10 @@ class JobRecord:
             "checkpoints": self.checkpoints,
             "last_checkpoint": self.last_checkpoint,
             "pending_batch_ids": [],
+            "step": self.step,
+            "fidelity": self.fidelity,
+            "settings_without_effect": idle_settings(self.request),
+            "folder": self.folder,
         }
 
 

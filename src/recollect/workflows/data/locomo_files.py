@@ -29,6 +29,7 @@ class LocomoOptions:
     questions: int | None = None  # most questions of one training task; None: all of its conversation
     seed: int = 0  # draws them
     train_categories: str | None = None  # of training questions, as in 1,2,3,4; None: all
+    val_questions: int | None = None  # most questions of one validation task; None: all of its conversation
 
 
 def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callable[[str], None]) -> int:
@@ -52,7 +53,8 @@ def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callabl
     written = 0
     for part, of_each in asked.items():
         if of_each:
-            write_rows(_rows(parts, asked, part, options.questions), target / f"{part}.jsonl")
+            most = {"train": options.questions, "val": options.val_questions}.get(part)
+            write_rows(_rows(parts, asked, part, most), target / f"{part}.jsonl")
             number = sum(map(len, of_each.values()))
             say(f"{part}: {number} questions about {', '.join(of_each)}")
             written += number
@@ -61,10 +63,10 @@ def write_locomo(source: str, target: Path, options: LocomoOptions, say: Callabl
 
 
 def _rows(parts: Parts, asked: Asked, part: str, most: int | None) -> Iterator[dict[str, object]]:
-    """A task for each conversation; of the training part, for every ``most`` of its questions."""
+    """A task for each conversation, or for every ``most`` of its questions."""
     for talk in parts[part]:
         questions = asked[part].get(talk.name, [])
-        size = most if part == "train" and most else max(1, len(questions))
+        size = most or max(1, len(questions))
         blocks = [questions[i : i + size] for i in range(0, len(questions), size)]
         for i, block in enumerate(blocks, 1):
             yield talk.task(talk.name if len(blocks) == 1 else f"{talk.name}/{i}", block)

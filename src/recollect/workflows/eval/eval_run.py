@@ -152,7 +152,8 @@ def attempt_all(
 
         def done(trajectory: Trajectory) -> None:
             log.add(item_of(by_id[trajectory.task_id], trajectory))
-            for event in (e for e in trajectory.events if e.get("refused") and trajectory.sample == 0):
+            lost = [e for e in trajectory.events if not e.get("question") and (e.get("refused") or e.get("left_out"))]
+            for event in lost if trajectory.sample == 0 else ():
                 console.say(f"{trajectory.task_id}: {event['title']}")
             advance("", 1)
 

@@ -57,7 +57,8 @@ def measure_judge(cfg: Config, test: Path, console: Console) -> dict[str, Any]:
         found[kind] = of_scores(hits).row()
         row = found[kind]
         interval = f"{row['low']:.3f}–{row['high']:.3f}, n = {row['n']}"
-        console.say(f"{kind} answers: {row['accuracy']:.3f} judged so ({interval})")
+        called = "right" if wanted else "wrong"
+        console.say(f"{kind} answers that it calls {called}: {row['accuracy']:.3f} ({interval})")
     if found["no verdict"]:
         console.say(f"{found['no verdict']} replies held no verdict and count as wrong ones")
     return found

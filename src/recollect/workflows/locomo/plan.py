@@ -83,7 +83,7 @@ def task_files(plan: LocomoPlan, say: Callable[[str], None]) -> Path:
 def _options(plan: LocomoPlan, source: str) -> LocomoOptions:
     """What is written: questions as asked for; to train by default the guide's, or all where those are few.
 
-    A training task has one question, or several where its conversation is read by the model.
+    A task has one question. Where the model reads its conversation, a training task has several, a validation task all.
     """
     if plan.mode != "train":
         return LocomoOptions(plan.split, num_test=plan.num_test)
@@ -92,5 +92,5 @@ def _options(plan: LocomoPlan, source: str) -> LocomoOptions:
     train = min(NUM_TRAIN, count(parts["train"])) if plan.num_train is None else plan.num_train
     val = min(NUM_VAL, count(parts["val"])) if plan.num_val is None else plan.num_val
     numbers = train or None, val or None, plan.num_test
-    questions = QUESTIONS if memory in READS else 1
-    return LocomoOptions(plan.split, *numbers, questions, train_categories=plan.train_categories)
+    sizes = (QUESTIONS, None) if memory in READS else (1, 1)
+    return LocomoOptions(plan.split, *numbers, sizes[0], train_categories=plan.train_categories, val_questions=sizes[1])

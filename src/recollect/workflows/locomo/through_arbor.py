@@ -114,14 +114,24 @@ class ArborTraining:
                 done = int(self.job.answer.get("step", 0))
                 self.console.say(f"going on with job {self.job.id} after step {done}")
                 return done
+            if self.job.finished(self.stream.steps()):
+                self.console.say(f"job {self.job.id} is done already")
+                return self.stream.steps()
+            self.console.say(f"job {known.get('job_id')} cannot go on ({self._status()}); another one begins")
             self.job.id = ""
+        self.run.truncate_metrics(0, self.console.warn)
         self.job.begin(initialize_body(self.cfg, self.stream.steps()))
         self.run.write_json(JOB, {"url": self.job.url, "job_id": self.job.id})
         self.console.say(f"job {self.job.id} at {self.job.url}")
         return 0
 
+    def _status(self) -> str:
+        return str(self.job.answer.get("status") or f"{self.job.url} does not know it")
+
     def _train(self, done: int) -> Mapping[str, Any]:
         cfg = self.cfg
+        if self.job.finished(self.stream.steps()):
+            return self.job.answer
         patience = Patience(concurrency=cfg.agent.max_concurrency)
         with starting_model(cfg, cfg.actor_rollout_ref.model.path) as found:
             renderer = Renderer(load_tokenizer(found, cfg.agent.template))

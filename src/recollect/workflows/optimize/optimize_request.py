@@ -10,8 +10,12 @@ from typing import Any
 
 from recollect.config import Config
 from recollect.config.prompt_file import given_entries, prompt_specs
+from recollect.config.roles import roles_of
 from recollect.data.questions import questions_of
+from recollect.models.checkpoints import find_checkpoint
 from recollect.registries import AGENTS
+from recollect.runtime.address import is_address
+from recollect.samplers.checkpoint_roles import NamedModels, role_settings
 from recollect.sources.task_stream import TaskStream
 from recollect.types import BadInput, Task
 
@@ -58,6 +62,21 @@ def refuse_request(asked: OptimizeRequest, cfg: Config) -> None:
             raise BadInput(
                 f"agent.prompts={cfg.agent.prompts}: {name} is a template; give its instruction to start from"
             )
+
+
+def acting_models(model: str | None, given: Sequence[str], cfg: Config) -> NamedModels:
+    """Who plays the agent. An address plays every role; where all roles are given, no other model is loaded.
+
+    Tokens of models behind addresses are counted with the tokenizer of actor_rollout_ref.model.path.
+    """
+    cfg.roles = {}
+    known, places = roles_of(cfg), dict(role_settings(given))
+    if model is not None and is_address(model):
+        places = {**dict.fromkeys(known or ("*",), model), **places}
+        return NamedModels(None, None, places, cfg)
+    if model is None and known and set(known) <= set(places):
+        return NamedModels(None, None, places, cfg)
+    return NamedModels(find_checkpoint(model or cfg.actor_rollout_ref.model.path)[0], None, places, cfg)
 
 
 def can_optimize(cfg: Config) -> bool:

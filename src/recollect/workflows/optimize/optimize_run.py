@@ -81,6 +81,7 @@ def _optimized(
         "answered_by_cache": found["cached"],
         "budget": asked.calls,
         "budget_spent": found["spent"],
+        "failed_attempts": found["failed"],  # by kind; each counted as a reward of 0
         "seconds": round(seconds, 1),
         "validation": found["validation"],
         "held_out": {"before": before["accuracy"], "after": after["accuracy"]},
@@ -106,6 +107,9 @@ def _say(result: dict[str, Any], prompts: Path, console: Console) -> None:
         f"{row['first']:.3f} → {row['second']:.3f}, difference {row['difference']:+.3f} "
         f"(95 % {row['low']:+.3f} – {row['high']:+.3f}, n = {row['n']})"
     )
+    if failed := result["failed_attempts"]:
+        kinds = ", ".join(f"{count} × {kind}" for kind, count in failed.items())
+        console.say(f"attempts that failed, each counted as a reward of 0: {kinds}")
     console.say(f"prompts: {prompts}; use them with agent.prompts={prompts}")
 
 
@@ -123,7 +127,7 @@ def _search(
     writer = _prompt_policies(who, asked)
     try:
         with console.progress("requests", asked.calls) as advance:
-            search = PromptSearch(who.cfg, policies, who.players, thread, asked.calls, asked.out, advance)
+            search = PromptSearch(who.cfg, policies, who.players, thread, asked.calls, asked.out, advance, console.warn)
             return search.run(asked, *tasks, writer)
     finally:
         thread.close()
