@@ -38,14 +38,22 @@ class Widget:
         return column == self.column and self.row <= row < self.row + self.shown
 
     @property
+    def all_lines(self) -> list[str]:
+        """What is written on it, lines that do not show among them."""
+        return self.lines if self.kind == "list" else [self.label]
+
+    @property
     def written(self) -> list[str]:
         """What can be read on it now, cell by cell."""
-        return self.lines[self.first : self.first + self.shown] if self.kind == "list" else [self.label]
+        return self.all_lines[self.first : self.first + self.shown]
 
     @property
     def state(self) -> tuple[str, bool]:
         """What actions change of it."""
         return self.text, self.on
+
+
+Line = tuple[Widget, int]  # one of the lines that are written on a widget
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,17 @@ class Screen:
         return found, 0 if found is None else row - found.row
 
     @property
+    def focused(self) -> Widget | None:
+        """The field that keys go to."""
+        return None if self.focus is None else self.widgets[self.focus]
+
+    @property
+    def wanted(self) -> Line:
+        """The goal's widget, and which of its lines is to be picked."""
+        widget = next(w for w in self.widgets if (w.kind, w.label) == (self.goal.kind, self.goal.label))
+        return widget, widget.lines.index(self.goal.text) if widget.kind == "list" else 0
+
+    @property
     def is_reached(self) -> bool:
         """True when the goal's widget, and no other, has changed as it says."""
         for widget in self.widgets:
@@ -139,14 +158,14 @@ class Screen:
         return ""
 
     def _type(self, text: str) -> str:
-        if self.focus is None:
+        if self.focused is None:
             return "there is no field to type into; click one first"
-        self.widgets[self.focus].text += text.strip().upper()
+        self.focused.text += text.strip().upper()
         return ""
 
     def _press(self, keys: str) -> str:
-        if self.focus is not None and keys.lower() in ("backspace", "delete"):
-            self.widgets[self.focus].text = self.widgets[self.focus].text[:-1]
+        if self.focused is not None and keys.lower() in ("backspace", "delete"):
+            self.focused.text = self.focused.text[:-1]
             return ""
         return "" if keys.lower() in ("enter", "return", "tab", "esc") else f"the keys {keys[:20]} have no effect here"
 
@@ -180,17 +199,9 @@ class Screen:
         """Nothing to free."""
 
 
-def next_action(screen: Screen) -> GuiAction:
-    """What a perfect clicker does next."""
-    goal = screen.goal
-    if screen.is_reached:
-        return GuiAction("finished")
-    widget = next(w for w in screen.widgets if (w.kind, w.label) == (goal.kind, goal.label))
-    if goal.kind == "list":
-        place = widget.lines.index(goal.text) - widget.first
-        if not 0 <= place < widget.shown:
-            return GuiAction("scroll", screen.centre(widget), amount=1 if place > 0 else -1)
-        return GuiAction("click", screen.centre(widget, place))
-    if goal.kind == "field" and screen.focus is not None and screen.widgets[screen.focus] is widget:
-        return GuiAction("type", text=goal.text)
-    return GuiAction("click", screen.centre(widget))
+def reach_for(screen: Screen, widget: Widget, line: int) -> GuiAction:
+    """A click on a line of a widget, or a scroll towards it where it does not show."""
+    place = line - widget.first
+    if not 0 <= place < widget.shown:
+        return GuiAction("scroll", screen.centre(widget), amount=1 if place > 0 else -1)
+    return GuiAction("click", screen.centre(widget, place))

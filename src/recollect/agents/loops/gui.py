@@ -47,7 +47,7 @@ async def _work(desk: OnScreen, image: Image, task: Task, session: Session, cfg:
     limit = cfg.agent.max_tokens_per_turn or session.sampling.max_tokens
     for _ in range(cfg.agent.max_turns):
         talk.keep_images(renderer, cfg.gui.history)
-        if not _fits(talk, session, cfg, limit):
+        if not await _fits(talk, session, cfg, limit):
             return "context_full", ""
         done = await session.generate(talk, max_tokens=limit)
         said = spoken(renderer.said(done.ids) if done.ids else done.text)
@@ -88,11 +88,12 @@ async def _act(desk: OnScreen, said: str, session: Session) -> tuple[GuiAction |
     return action, trouble
 
 
-def _fits(talk: Conversation, session: Session, cfg: Config, limit: int) -> bool:
+async def _fits(talk: Conversation, session: Session, cfg: Config, limit: int) -> bool:
     """Whether the next prompt and a whole turn fit the context."""
     bound = session.binding("agent")
     limits = [n for n in (getattr(bound.policy, "window", None), cfg.agent.max_context_length) if n is not None]
-    return not limits or len(talk.upcoming(bound.renderer)) + limit <= min(limits)
+    talk.accept(ids := await talk.upcoming_soon(bound.renderer))
+    return not limits or len(ids) + limit <= min(limits)
 
 
 def gui_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:

@@ -63,8 +63,8 @@ class ScreenTasks:
     alike: float = share(0.0)  # share of the other widgets that are of the asked kind whatever goals says
     # what is asked: press a button, tick a box, fill a field, pick a line of a list
     goals: list[str] = must(["press", "tick", "fill"], _screen_goals, " must be among press, tick, fill and pick")
-    # first updates of sft.data=expert in which the clicker reads screens aloud, for models made from nothing
-    drill: int = not_negative(0)
+    # share of the tasks of sft.data=expert in which the clicker reads a screen aloud, for models made from nothing
+    reading: float = share(0.0)
     scale: int = must(1, lambda n: 1 <= n <= 16, " must be between 1 and 16")  # a cell has 16 × 16 pixels times this
 
 
