@@ -57,7 +57,9 @@ _FAMILIES = {
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
-    "shapes": Family(shapes.train_task, shapes.held_out_task, player=shapes.counter),
+    "shapes": Family(
+        shapes.train_task, shapes.held_out_task, player=shapes.counter, sloppy_player=shapes.sloppy_counter
+    ),
     "screen": Family(
         screens.train_task,
         screens.held_out_task,

@@ -18,7 +18,7 @@ from recollect.types import BadInput, Image, Task
 THOUSANDTHS = 1000.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class OnScreen:
     """What the agent works on."""
 

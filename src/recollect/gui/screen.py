@@ -134,7 +134,7 @@ class Screen:
 
     def do(self, action: GuiAction) -> str:
         """Take an action."""
-        if action.kind in ("click", "double_click"):
+        if action.kind in ("click", "double_click", "triple_click"):
             assert action.point is not None
             return self._click(*self.at(action.point))
         if action.kind == "type":
@@ -143,7 +143,7 @@ class Screen:
             return self._press(action.text)
         if action.kind == "scroll":
             return self._scroll(action)
-        return "" if action.kind in ("wait", "finished") else f"{action.kind} has no effect here"
+        return "" if action.kind in ("wait", "finished", "move") else f"{action.kind} has no effect here"
 
     def _click(self, widget: Widget | None, line: int) -> str:
         self.focus = None
@@ -171,7 +171,7 @@ class Screen:
 
     def _scroll(self, action: GuiAction) -> str:
         widget = self.at(action.point)[0] if action.point else next((w for w in self.widgets if w.kind == "list"), None)
-        if widget is None or widget.kind != "list":
+        if widget is None or widget.kind != "list" or not action.amount:
             return "there is nothing to scroll"
         step = 1 if action.amount > 0 else -1
         widget.first = max(0, min(len(widget.lines) - widget.shown, widget.first + step))

@@ -82,6 +82,7 @@ async def _act(desk: OnScreen, said: str, session: Session) -> tuple[GuiAction |
         record.append(Action("gui", said[:SHOWN], str(error), "malformed", turn))
         session.note(f"{said[:SHOWN]} → {error}")
         return None, str(error)
+    desk.frame = desk.frame.after(action)
     trouble = await desk.environment.act(action)
     record.append(Action(action.kind, action.shown(), trouble, "exception" if trouble else "ok", turn))
     session.note(f"{action.kind} {action.shown()}" + (f" → {trouble}" if trouble else ""))
