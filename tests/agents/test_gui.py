@@ -15,8 +15,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.domains.families import expert_policy, made_up
-from recollect.gui.screen import Screen
-from recollect.images.image_files import pixels
+from recollect.gui.screen_row import read_screen
 from recollect.images.image_ids import spans
 from recollect.models.load import load_renderer
 from recollect.packing.samples import trajectory_samples
@@ -62,7 +61,9 @@ def test_the_clicker_succeeds_in_every_syntax_and_scale(syntax: str, coordinates
 
 
 def test_what_is_imitated_reads_screens_aloud_in_part(renderer: Renderer) -> None:
-    cfg = config("data.screen.reading=0.5", "data.screen.goals=[press,pick]", "data.screen.scale=2", "sft.batch_size=24")
+    cfg = config(
+        "data.screen.reading=0.5", "data.screen.goals=[press,pick]", "data.screen.scale=2", "sft.batch_size=24"
+    )
     said = [renderer.decode(s.ids[s.mask].tolist()) for i in range(2) for s in ExpertBatches(cfg, renderer)[i]]
     aloud = [text for text in said if text.endswith("Action: finished()")]
     assert 12 < len(aloud) < 36
@@ -76,7 +77,7 @@ def test_what_is_imitated_reads_screens_aloud_in_part(renderer: Renderer) -> Non
 def test_what_is_read_aloud_is_where_it_says() -> None:
     cfg = config("data.screen.reading=1", "data.screen.goals=[press,tick,fill,pick]")
     task = imitated_task(cfg, 0, 5)
-    screen = Screen.of(task.fields["screen"])
+    screen = read_screen(task.fields["screen"])
     assert (task.question, screen.is_reached) == ("Read", True)
     words = read_aloud(screen, lambda point: (int(point[0]), int(point[1])), "s").split(" ")
     for label, place in zip(words[::2], words[1::2], strict=True):

@@ -45,7 +45,10 @@ def test_marks_stand_where_something_was_done() -> None:
 
 def test_what_it_did_stands_below_and_may_be_anything() -> None:
     odd = [Action("type", {"text": "東京\n" * 50}, "", turn=1), Action("gui", "\ud800 no", "", "malformed", 1)]
-    odd += [Action("scroll", {"amount": -3, "across": 2}, "", turn=1), Action("click", {"point": [1e9, -5]}, "", turn=1)]
+    odd += [
+        Action("scroll", {"amount": -3, "across": 2}, "", turn=1),
+        Action("click", {"point": [1e9, -5]}, "", turn=1),
+    ]
     assert draw_strip([(A, odd), (B, [])]).width == draw_strip([(A, []), (B, [])]).width
 
 

@@ -120,9 +120,7 @@ def test_a_random_model_is_the_librarys(kind: str, seed: int) -> None:
         (found * weights[packed.entry]).sum().backward()
     assert sight_of(ours).computed <= len(held)  # type: ignore[union-attr]
 
-    each = [
-        library_logprobs(library, r, patches)[torch.from_numpy(m[1:])] for r, m in zip(rows, masks, strict=True)
-    ]
+    each = [library_logprobs(library, r, patches)[torch.from_numpy(m[1:])] for r, m in zip(rows, masks, strict=True)]
     expected = torch.cat(each)
     (expected * weights).sum().backward()
     torch.testing.assert_close(found, expected[packed.entry], atol=2e-5, rtol=2e-5)

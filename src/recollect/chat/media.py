@@ -42,9 +42,8 @@ def refuse_media(row: Mapping[str, Any], names: Sequence[str], place: str) -> No
     Its images have been read by now: what a column of images still holds is none.
     """
     if (name := next((n for n in IMAGE_COLUMNS if _is_medium(row.get(n))), None)) is not None:
-        raise BadInput(
-            f"{place}: `{name}` holds {str(row[name])[:60]}, where images are files ({', '.join(KINDS)}), data URLs or bytes"
-        )
+        held, kinds = str(row[name])[:60], ", ".join(KINDS)
+        raise BadInput(f"{place}: `{name}` holds {held}, where images are files ({kinds}), data URLs or bytes")
     if (found := media_of(row, names)) is not None:
         raise BadInput(f"{place}: {found}; {WHY}: leave such rows out")
 

@@ -87,7 +87,9 @@ def _words(action: Action) -> str:
     """An action in words."""
     given = _given(action)
     ways = {"amount": ("up", "down"), "across": ("left", "right")}
-    said = [ways[name][given[name] > 0] if name in ways else str(given[name]) for name in ("text", *ways) if name in given]
+    said = [
+        ways[name][given[name] > 0] if name in ways else str(given[name]) for name in ("text", *ways) if name in given
+    ]
     failed = [] if action.outcome == "ok" else [f"({action.outcome})"]
     return " ".join([action.tool, *said, *failed])
 

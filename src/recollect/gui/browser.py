@@ -30,7 +30,12 @@ WIDTH, HEIGHT = 640, 480
 DEADLINE_MS = 10_000  # of one call
 WAIT_S = 0.5
 NOTCH = 100  # pixels of a step of scrolling
-CLICKS = {"right_click": ("right", 1), "middle_click": ("middle", 1), "double_click": ("left", 2), "triple_click": ("left", 3)}
+CLICKS = {
+    "right_click": ("right", 1),
+    "middle_click": ("middle", 1),
+    "double_click": ("left", 2),
+    "triple_click": ("left", 3),
+}
 KEYS = {
     "ctrl": "Control",
     "alt": "Alt",

@@ -5,33 +5,43 @@ Every widget is one cell, and a list one cell for each line that it shows. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field
+
+from recollect.config.schema.data import SCREEN_CELL as CELL
 from recollect.gui.environment import GuiAction, Point
 from recollect.gui.screen_drawing import draw_screen
 from recollect.types import Image
 
 WidgetKind = Literal["button", "field", "box", "list"]
-CELL = 16  # pixels of a cell's side at scale 1
-LONGEST_TEXT = 2  # letters that fit a cell
+
+# what the fields of a row may be
+STRICT = ConfigDict(extra="forbid")
+Label = Annotated[str, Field(min_length=1, max_length=2)]  # letters that fit a cell
+Number = Annotated[int, Field(ge=0, strict=True)]
+Cells = Annotated[int, Field(ge=1, le=60, strict=True)]
+Scale = Annotated[int, Field(ge=1, le=16, strict=True)]
+Byte = Annotated[int, Field(ge=0, le=255)]
+Colour = tuple[Byte, Byte, Byte]
 
 
 @dataclass
 class Widget:
     """One widget: where it is, what is written on it, and its state."""
 
+    __pydantic_config__ = STRICT
     kind: WidgetKind
-    label: str
-    row: int
-    column: int
-    colour: tuple[int, int, int]
+    label: Label
+    row: Number
+    column: Number
+    colour: Colour
     text: str = ""  # of a field: what was typed; of a list: the line that was picked
     on: bool = False  # a box that is ticked, a button that was pressed
-    lines: list[str] = field(default_factory=list)  # of a list
-    first: int = 0  # the line that a list shows at its top
-    shown: int = 1  # cells that it has, one below the other
+    lines: list[Label] = field(default_factory=list)  # of a list
+    first: Number = 0  # the line that a list shows at its top
+    shown: Cells = 1  # cells that it has, one below the other
 
     def holds(self, row: int, column: int) -> bool:
         """Whether a cell is its own."""
@@ -60,6 +70,7 @@ Line = tuple[Widget, int]  # one of the lines that are written on a widget
 class Goal:
     """What has to be so: of the widgets, this one has changed in this way and no other has."""
 
+    __pydantic_config__ = STRICT
     kind: WidgetKind | None  # None: nothing is to change
     label: str
     text: str = ""  # of a field or a list
@@ -67,22 +78,16 @@ class Goal:
 
 @dataclass
 class Screen:
-    """A screen of widgets. It is an `Environment`, and `row` makes it from what a task's fields say."""
+    """A screen of widgets. It is an `Environment`; `screen_row.py` makes it from what `row` gives."""
 
-    rows: int
-    columns: int
+    __pydantic_config__ = STRICT
+    rows: Cells
+    columns: Cells
     widgets: list[Widget]
     goal: Goal
-    background: tuple[int, int, int] = (255, 255, 255)
-    scale: int = 1
-    focus: int | None = None  # the field that keys go to
-
-    @staticmethod
-    def of(said: Mapping[str, Any]) -> Screen:
-        """The screen that a task describes, as it is at the beginning."""
-        widgets = [Widget(**{**w, "colour": tuple(w["colour"])}) for w in said["widgets"]]
-        plain = {k: v for k, v in said.items() if k not in ("widgets", "goal", "background")}
-        return Screen(**plain, widgets=widgets, goal=Goal(**said["goal"]), background=tuple(said["background"]))
+    background: Colour = (255, 255, 255)
+    scale: Scale = 1
+    focus: Number | None = None  # the field that keys go to
 
     def row(self) -> dict[str, Any]:
         """The screen as plain values, for a task's fields."""
