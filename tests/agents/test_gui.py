@@ -15,6 +15,8 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.config.compose import compose
 from recollect.domains.families import expert_policy, made_up
+from recollect.gui.action_syntax import SYNTAXES, Frame
+from recollect.gui.environment import GuiAction
 from recollect.gui.screen_row import read_screen
 from recollect.images.image_ids import spans
 from recollect.models.load import load_renderer
@@ -132,6 +134,30 @@ def test_a_context_that_is_full_ends_the_attempt(renderer: Renderer) -> None:
     (made,) = play(cfg, renderer, says(renderer, "Action: wait()"), 1)
     assert made.stop == "context_full"
     assert 0 < len(made.turns) < 4
+
+
+def test_a_first_prompt_that_does_not_fit_is_said(renderer: Renderer) -> None:
+    cfg = config("agent.max_context_length=60", "agent.max_tokens_per_turn=40")
+    (made,) = play(cfg, renderer, says(renderer, "Action: wait()"), 1)
+    assert made.failure is not None
+    assert "tokens, its screenshot included, and with 40 for an action only 60 fit the context" in made.failure.message
+
+
+def test_an_action_without_a_place_is_where_the_pointer_is(renderer: Renderer) -> None:
+    cfg = config("gui.syntax=qwen", "data.screen.goals=[tick]")
+    task = made_up(cfg).train(cfg, 0, 1)
+    write, screen = SYNTAXES["qwen"].write, read_screen(task.fields["screen"])
+    there = GuiAction("move", screen.centre(screen.wanted[0]))
+    move, click = (
+        write(there, Frame(*screen.size, screen.size)),
+        '{"name": "computer_use", "arguments": {"action": "left_click"}}',
+    )
+    policy = says(renderer, move, f"<tool_call>{click}</tool_call>")
+    collector = Collector(cfg, {"*": Binding(policy, renderer)})
+    (group,) = asyncio.run(collector.collect([task], 1, Sampling(max_tokens=300), "test"))
+    (made,) = group.trajectories
+    assert [a.tool for a in made.actions] == ["move", "click"]
+    assert (made.stop, made.success) == ("goal", True)
 
 
 def test_an_endpoint_is_shown_the_pictures(renderer: Renderer) -> None:
