@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -54,14 +55,14 @@ def config_of(kind: str, vocabulary: int = 64, width: int = 64) -> Any:
     return made(text_config=text, vision_config=tower, **ids)
 
 
-def processor() -> Any:
-    """The library's image processor for `PATCHES`."""
+def processor(patches: Patches = PATCHES) -> Any:
+    """The library's image processor."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    return Qwen2VLImageProcessorPil(patch_size=8, merge_size=2, size=SIZE)
+    return Qwen2VLImageProcessorPil(**patches.settings)
 
 
-def seeing_pair(kind: str, seed: int = 0) -> tuple[Any, Any]:
+def seeing_pair(kind: str, seed: int = 0, config: Any = None, patches: Patches = PATCHES) -> tuple[Any, Any]:
     """(the library's own model with eager attention, the same weights with our attention and ids)."""
     import torch
     from transformers import AutoModelForImageTextToText
@@ -70,16 +71,17 @@ def seeing_pair(kind: str, seed: int = 0) -> tuple[Any, Any]:
     from recollect.models.kind_check import text_attention
     from recollect.models.vision import give_sight
 
+    config = config or config_of(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = AutoModelForImageTextToText.from_config
-        library = made(config_of(kind), attn_implementation="eager").float().eval()
-        ours = made(config_of(kind), attn_implementation=text_attention(register())).float().eval()
+        library = made(deepcopy(config), attn_implementation="eager").float().eval()
+        ours = made(deepcopy(config), attn_implementation=text_attention(register())).float().eval()
         with torch.no_grad():
             for p in library.parameters():
                 p.mul_(1.0 if p.ndim == 1 else 3.0)
     ours.load_state_dict(library.state_dict())
-    return library, give_sight(ours, processor())
+    return library, give_sight(ours, processor(patches))
 
 
 def noise_of(noise: np.random.Generator, height: int, width: int) -> Image:
@@ -96,9 +98,9 @@ def pictures(seed: int = 0, sizes: tuple[tuple[int, int], ...] = ((40, 70), (33,
     return tuple(noise_of(noise, h, w) for h, w in sizes)
 
 
-def shown(image: Image) -> np.ndarray:
+def shown(image: Image, patches: Patches = PATCHES) -> np.ndarray:
     """The ids of an image as a template writes it."""
-    return np.concatenate([[START], image_ids(image, PATCHES.grid(image)), [END]])
+    return np.concatenate([[START], image_ids(image, patches.grid(image)), [END]])
 
 
 def words(noise: np.random.Generator, count: int) -> np.ndarray:
@@ -106,7 +108,7 @@ def words(noise: np.random.Generator, count: int) -> np.ndarray:
     return noise.integers(10, 60, count)
 
 
-def library_logprobs(library: Any, row: np.ndarray) -> Any:
+def library_logprobs(library: Any, row: np.ndarray, patches: Patches = PATCHES) -> Any:
     """[tokens - 1] log-probabilities of a row's tokens but the first, by the library's own forward pass."""
     import torch
 
@@ -114,7 +116,7 @@ def library_logprobs(library: Any, row: np.ndarray) -> Any:
     seen = [pixels(image_of(span.base)) for span in spans(row)]
     given: dict[str, Any] = {}
     if seen:
-        made = processor()(seen, return_tensors="pt")
+        made = processor(patches)(seen, return_tensors="pt")
         given = {"pixel_values": made["pixel_values"], "image_grid_thw": made["image_grid_thw"]}
         given["mm_token_type_ids"] = (ids == TOKEN).int()
     logits = library(input_ids=ids, **given).logits[0].float().log_softmax(-1)

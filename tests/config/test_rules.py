@@ -28,6 +28,11 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "agent.max_context_length=0": "agent.max_context_length=0 must be positive",
     "agent.max_context_length=64 agent.max_tokens_per_turn=64": "leaves no room for a prompt",
     "agent.max_turns=0": "agent.max_turns=0 must be positive",
+    "agent.reward_name=gui_goal": "the reward gui_goal is about the screens of agent.agent_type=gui, and recurrent has",
+    "data.screen.rows=60 data.screen.columns=60 data.screen.scale=16": "data.screen: rows, columns and scale make",
+    "data.screen.widgets=33": "data.screen.widgets=33 must be between 2 and 32",
+    "gui.history=0": "gui.history=0 must be positive",
+    "gui.syntax=words": "gui.syntax=words is unknown; known: ui_tars, qwen",
     "agent.num_chains=0": "other names of it: agent.num_chains",
     "agent.max_tokens_per_turn=0": "agent.max_tokens_per_turn",
     f"{ROLLOUT}.response_length=-3": f"{ROLLOUT}.response_length",
@@ -137,6 +142,8 @@ def test_every_rule_fires(text: str) -> None:
 
 
 FINE = [
+    "agent.agent_type=gui agent.reward_name=gui_goal*0.9+gui_format*0.1",
+    "agent.agent_type=mine.py:f agent.reward_name=gui_goal",
     "algorithm.adv_estimator=gae",
     "algorithm.adv_estimator=gae critic.ppo_mini_batch_size=8 trainer.critic_warmup=2",
     "critic.ppo_mini_batch_size=5",  # no critic with grpo: what is said about it is not used

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.gui.action_syntax import LONGEST, SYNTAXES, BadAction, Frame
-from recollect.gui.environment import GuiAction
+from recollect.gui.environment import CLICKS, GuiAction
 
 
 def called(arguments: str) -> str:
@@ -23,8 +23,10 @@ SAME = Frame(500, 500, (500.0, 500.0))
 points = st.tuples(st.integers(0, 499).map(float), st.integers(0, 499).map(float))
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), min_size=1, max_size=20)
 acts = st.one_of(
-    st.builds(GuiAction, st.sampled_from(["click", "double_click", "right_click"]), points),
+    st.builds(GuiAction, st.sampled_from([*CLICKS, "move"]), points),
     st.builds(GuiAction, st.just("drag"), points, points),
+    st.builds(GuiAction, st.just("scroll"), points, amount=st.sampled_from([-5, 5])),
+    st.builds(GuiAction, st.just("scroll"), points, across=st.sampled_from([-5, 5])),
     st.builds(GuiAction, st.just("type"), text=words.filter(lambda t: "\n" not in t)),
     st.builds(GuiAction, st.just("key"), text=st.sampled_from(["ctrl c", "enter"])),
     st.builds(GuiAction, st.just("wait")),
@@ -52,7 +54,10 @@ def test_what_is_written_is_read_back(action: GuiAction, name: str) -> None:
         ("Action: type(content='it\\'s (\\\\n)\\nnew')", GuiAction("type", text="it's (\\n)\nnew")),
         ("Action: hotkey(key='ctrl c')", GuiAction("key", text="ctrl c")),
         ("Action: scroll(start_box='(1,1)', direction='up')", GuiAction("scroll", (2, 2), amount=-5)),
+        ("Action: scroll(start_box='(1,1)', direction='right')", GuiAction("scroll", (2, 2), across=5)),
+        ("Action: scroll(direction='left')", GuiAction("scroll", across=-5)),
         ("Action: wait()", GuiAction("wait")),
+        ("Action: call_user()", GuiAction("finished")),
         ("Action: finished(content='42')", GuiAction("finished", text="42")),
     ],
 )
@@ -72,6 +77,10 @@ def test_the_forms_of_ui_tars(text: str, expected: GuiAction) -> None:
         ('{"action": "type", "text": "abc"}', GuiAction("type", text="abc")),
         ('{"action": "key", "keys": ["ctrl", "c"]}', GuiAction("key", text="ctrl c")),
         ('{"action": "scroll", "coordinate": [1, 1], "pixels": -300}', GuiAction("scroll", (2, 2), amount=3)),
+        ('{"action": "hscroll", "coordinate": [1, 1], "pixels": 250}', GuiAction("scroll", (2, 2), across=2)),
+        ('{"action": "mouse_move", "coordinate": [100, 50]}', GuiAction("move", (200, 100))),
+        ('{"action": "triple_click", "coordinate": [100, 50]}', GuiAction("triple_click", (200, 100))),
+        ('{"action": "middle_click", "coordinate": [100, 50]}', GuiAction("middle_click", (200, 100))),
         ('{"action": "wait", "time": 1}', GuiAction("wait")),
         ('{"action": "terminate", "status": "failure"}', GuiAction("finished", text="failure")),
     ],
@@ -79,6 +88,21 @@ def test_the_forms_of_ui_tars(text: str, expected: GuiAction) -> None:
 def test_the_forms_of_qwen(given: str, expected: GuiAction) -> None:
     text = f'<tool_call>\n{{"name": "computer_use", "arguments": {given}}}\n</tool_call>'
     assert SYNTAXES["qwen"].read(text, FRAME) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ('{"action": "left_click"}', GuiAction("click", (20, 10))),
+        ('{"action": "left_click_drag", "coordinate": [100, 50]}', GuiAction("drag", (20, 10), (200, 100))),
+        ('{"action": "scroll", "pixels": 100}', GuiAction("scroll", (20, 10), amount=-1)),
+    ],
+)
+def test_qwens_actions_begin_where_the_pointer_is(given: str, expected: GuiAction) -> None:
+    read = SYNTAXES["qwen"].read
+    after = FRAME.after(read(called('{"action": "mouse_move", "coordinate": [10, 5]}'), FRAME))
+    assert read(called(given), after.after(GuiAction("wait"))) == expected
+    assert after.after(expected).pointer == (expected.end or expected.point)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +116,11 @@ def test_the_forms_of_qwen(given: str, expected: GuiAction) -> None:
         ("ui_tars", "Action: click(start_box='(-7,2)')", "outside"),
         ("ui_tars", "Action: drag(start_box='(7,2)')", "a place to end at"),
         ("ui_tars", "Action: type(content='')", "type needs a text"),
-        ("ui_tars", "Action: scroll(direction='round')", "scroll up or down"),
+        ("ui_tars", "Action: scroll(direction='round')", "scroll down, up, right or left"),
         ("ui_tars", f"Action: type(content='{'x' * (LONGEST + 1)}')", "a text may have"),
         ("qwen", "click", "there is no call"),
+        ("qwen", called('{"action": "left_click"}'), "click needs a place"),
+        ("qwen", called('{"action": "left_click_drag", "coordinate": [1, 1]}'), "drag needs a place"),
         ("qwen", "<tool_call>[1]</tool_call>", "the call cannot be read"),
         ("qwen", "<tool_call>" + "[" * 100_000, "cannot be read"),
         (

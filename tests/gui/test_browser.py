@@ -77,6 +77,10 @@ def test_actions_on_a_page_and_nothing_from_the_network(tmp_path: Path) -> None:
             for action in (
                 GuiAction("double_click", (80, 35)),
                 GuiAction("right_click", (200, 200)),
+                GuiAction("middle_click", (200, 200)),
+                GuiAction("triple_click", (80, 35)),
+                GuiAction("move", (20, 20)),
+                GuiAction("scroll", (100, 200), across=-2),
                 GuiAction("drag", (10, 200), (60, 220)),
                 GuiAction("key", text="ctrl a"),
                 GuiAction("wait"),

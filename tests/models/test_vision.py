@@ -13,7 +13,7 @@ from recollect.engine.batching import Engine
 from recollect.engine.plain import PlainBackend
 from recollect.images.image_ids import FIRST, image_ids
 from recollect.models.attention import using
-from recollect.models.lora import add_adapter
+from recollect.models.lora import add_adapter, copy_weights
 from recollect.models.vision import freeze_tower, sight_of, text_body
 from recollect.packing.micro_batch import pack
 from recollect.packing.tree import build_tree
@@ -136,6 +136,31 @@ def test_lora_and_freezing_leave_the_tower_alone() -> None:
     trained = [name for name, p in ours.named_parameters() if p.requires_grad]
     assert trained
     assert all("lora_" in name and "language_model" in name for name in trained)
+
+
+@pytest.mark.parametrize("targets", [["all-linear"], ["qkv", "proj", "q_proj"]])
+def test_an_adapter_of_the_tower_too_is_merged_into_what_it_computes(targets: list[str]) -> None:
+    pytest.importorskip("peft")
+    _, ours = seeing_pair("qwen2_5_vl")
+    add_adapter(ours, 4, 8.0, targets, 0.0, "", 0, tower=True)
+    sight = sight_of(ours)
+    assert sight is not None
+    assert not sight.frozen
+    trained = [name for name, p in ours.named_parameters() if p.requires_grad]
+    assert all("lora_" in name for name in trained)
+    assert {"visual" in name for name in trained} == {True, False}
+    rows = conversations()[:2]
+    packed = pack([build_tree(range(2), rows)], [is_text(row) for row in rows], [0, int(is_text(rows[0]).sum())])
+    before = logprobs_and_entropy(ours, packed)[0]
+    with torch.no_grad():
+        for name, p in ours.named_parameters():
+            if "lora_B" in name:
+                p.normal_(std=0.2, generator=torch.Generator().manual_seed(len(name)))
+    after = logprobs_and_entropy(ours, packed)[0]
+    assert float((after - before).detach().abs().max()) > 0.01
+    plain = seeing_pair("qwen2_5_vl")[1]
+    copy_weights(ours, plain)
+    torch.testing.assert_close(logprobs_and_entropy(plain, packed)[0], after, atol=2e-5, rtol=2e-5)
 
 
 def test_the_logits_are_the_head_over_the_states() -> None:

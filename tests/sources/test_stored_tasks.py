@@ -13,7 +13,10 @@ from recollect.runs.directory import RunDirectory
 from recollect.sources.stored_tasks import create_rl_dataset
 from recollect.sources.task_stream import TaskStream
 from recollect.trajectories.stored_rows import holds_trajectories
-from recollect.types import BadInput, Completion, Group, Score, Task, Trajectory, Turn
+from recollect.types import IMAGE_MARK, BadInput, Completion, Group, Score, Task, Trajectory, Turn
+from tests.seeing import pictures, shown
+
+A, B, _ = pictures()
 
 
 def unified(task: str, reward: float | None, **more: Any) -> dict[str, Any]:
@@ -151,6 +154,29 @@ def test_attempts_of_other_systems_are_read_as_convert_reads_them(tmp_path: Path
         assert holds_trajectories([str(tmp_path / name)])
     (tmp_path / "data.jsonl").write_text(json.dumps({"question": "q", "answer": "1", "steps": ["a", "b"]}))
     assert not holds_trajectories([str(tmp_path / "data.jsonl")])
+
+
+def test_the_images_of_a_question_come_back(tmp_path: Path) -> None:
+    """They stand in the first prompt, before those that the attempt was shown later."""
+    prompt = [5, *shown(A), 6, *shown(B), 7]
+    done = Completion((20, 22), (-1.0, -2.0), "stop", 0, "x")
+    made = Trajectory("t", 0, [Turn("agent", prompt, done, images=(A, B))], "x", "answered", Score(1.0))
+    task = Task("t", f"See {IMAGE_MARK}?", None, ("x",), "mine", images=(A,))
+    run = tmp_path / "run"
+    (run / "trajectories").mkdir(parents=True)
+    RunDirectory(run).save_trajectories("step-000001", [Group(task, [made])])
+    sees = ["actor_rollout_ref.model.path=scratch_vision", "agent.agent_type=chat", "data.min_reward=0.5"]
+    cfg = compose(None, [*sees, f"data.train_files={run}", "data.train_batch_size=1"])
+    (again,) = TaskStream(cfg).rows
+    assert (again.question, again.images, again.answers) == (task.question, (A,), ("x",))
+    for image in (run / "trajectories" / "images").glob("*"):
+        image.unlink()
+    with pytest.raises(BadInput, match="cannot be read"):
+        create_rl_dataset(run)
+    lost = unified("1", 1.0, question=f"{IMAGE_MARK}?")
+    (tmp_path / "lost.json").write_text(json.dumps(lost))
+    with pytest.raises(BadInput, match="the question shows 1 images, and the trajectory does not hold them"):
+        create_rl_dataset(tmp_path / "lost.json")
 
 
 def test_raw_files_are_imitated(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from recollect.config.aliases import sampling_seed
 from recollect.config.compose import compose
 from recollect.sources.task_stream import TaskStream, held_out
+from recollect.types import BadInput
 
-RECIPES = ["needle", "ledger", "arithmetic", "react_search", "code"]
+RECIPES = ["needle", "ledger", "arithmetic", "react_search", "code", "gui_screen", "count_shapes"]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -53,3 +54,21 @@ def test_train_max_samples(tmp_path: Path) -> None:
 def test_the_sampling_seed_is_the_runs_unless_it_is_given() -> None:
     assert sampling_seed(compose("needle", ["trainer.seed=3"])) == 3
     assert sampling_seed(compose("needle", ["trainer.seed=3", "actor_rollout_ref.rollout.seed=0"])) == 0
+
+
+GUI = ["agent.agent_type=gui", "agent.reward_name=gui_goal", "actor_rollout_ref.model.path=scratch_vision"]
+
+
+def test_tasks_that_the_agent_gui_cannot_attempt_are_refused_before_a_run(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"data.made_up=needle, agent.agent_type=gui: task .* describes no screen"):
+        TaskStream(compose(None, GUI))
+    file = tmp_path / "rows.jsonl"
+    for row, why in (
+        ({}, "rows.jsonl, line 1: task 0 describes no screen: gui.environment=screen wants one under `screen`"),
+        ({"screen": {"rows": 2}}, "rows.jsonl, line 1: task 0 describes no screen that can be made: columns: "),
+    ):
+        file.write_text(json.dumps({"question": "q", "answer": "", **row}) + "\n")
+        with pytest.raises(BadInput, match=why):
+            TaskStream(compose(None, [*GUI, f"data.train_files={file}"]))
+        with pytest.raises(BadInput, match=why):
+            held_out(compose(None, [*GUI, f"data.val_files={file}"]))

@@ -15,7 +15,7 @@ from recollect.models.load import load_renderer
 from recollect.sources.task_stream import TaskStream
 from recollect.tasks.screens import colours
 from recollect.tasks.shapes import CELL, GRID, KINDS, make_task
-from recollect.types import BadInput, Sampling
+from recollect.types import BadInput, Group, Sampling
 
 WHITE = (255, 255, 255)
 
@@ -46,12 +46,25 @@ def test_a_model_that_reads_text_alone_is_refused() -> None:
         TaskStream(compose(None, ["agent.agent_type=chat", "data.made_up=shapes", "agent.reward_name=em"]))
 
 
-def test_the_agent_chat_shows_the_picture() -> None:
-    cfg = compose(None, ["agent.agent_type=chat", "data.made_up=shapes", "agent.reward_name=em"])
+def play(sloppy: bool, count: int) -> list[Group]:
+    cfg = compose(None, ["agent.agent_type=chat", "data.made_up=shapes", "agent.reward_name=sub_em"])
     renderer = load_renderer("scratch_vision")
-    collector = Collector(cfg, {"*": Binding(expert_policy(made_up(cfg), renderer), renderer)})
-    tasks = [made_up(cfg).train(cfg, 0, i) for i in range(4)]
-    groups = asyncio.run(collector.collect(tasks, 2, Sampling(max_tokens=8), "test"))
+    collector = Collector(cfg, {"*": Binding(expert_policy(made_up(cfg), renderer, sloppy), renderer)})
+    tasks = [made_up(cfg).train(cfg, 0, i) for i in range(count)]
+    return asyncio.run(collector.collect(tasks, 2, Sampling(max_tokens=8), "test"))
+
+
+def test_the_agent_chat_shows_the_picture() -> None:
+    groups = play(False, 4)
     made = [t for g in groups for t in g.trajectories]
     assert [t.failure for t in made] == [None] * 8
     assert all(t.reward == 1.0 and t.turns[0].images == g.task.images for g in groups for t in g.trajectories)
+
+
+def test_the_sloppy_counter_counts_shapes_of_any_kind() -> None:
+    groups = play(True, 120)
+    counts = [g.task.fields["counts"] for g in groups]
+    said = [g.trajectories[0].answer.split() for g in groups]
+    assert all(int(number) == of[kind] for (kind, number), of in zip(said, counts, strict=True))
+    assert {kind for kind, _ in said} == set(KINDS)
+    assert 0.25 < sum(g.trajectories[0].reward for g in groups) / len(groups) < 0.6

@@ -61,3 +61,10 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     layout = ranks_layout(compose("needle", ["trainer.device=cuda", "trainer.n_gpus_per_node=2"]), NEEDS)
     assert layout is not None
     assert layout.total == layout.each + layout.driver  # the first GPU has one rank and what samples
+
+
+def test_a_model_that_sees_has_no_ranks() -> None:
+    sees = "actor_rollout_ref.model.path=scratch_vision"
+    assert ranks_layout(compose("needle", ["trainer.device=cpu", sees]), NEEDS) is None
+    with pytest.raises(BadInput, match="scratch_vision reads images, which ranks are sent none of"):
+        ranks_layout(compose("needle", ["trainer.device=cpu", "trainer.n_gpus_per_node=2", sees]), NEEDS)

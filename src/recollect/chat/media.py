@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recollect.images.image_files import KINDS
 from recollect.types import BadInput
 
 PARTS = {  # the types of message parts, and what they hold
@@ -15,6 +16,7 @@ PARTS = {  # the types of message parts, and what they hold
     **dict.fromkeys(("video", "video_url", "input_video"), "a video"),
     **dict.fromkeys(("audio", "audio_url", "input_audio"), "sound"),
 }
+IMAGE_COLUMNS = ("images", "image")
 COLUMNS = {"images": "an image", "image": "an image", "videos": "a video", "audios": "sound", "audio": "sound"}
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".mp4", ".mkv", ".webm", ".mp3", ".wav", ".flac", ".ogg")
 WHY = "it cannot be shown to a model here"
@@ -35,7 +37,13 @@ def media_in(content: Any) -> str | None:
 
 
 def refuse_media(row: Mapping[str, Any], names: Sequence[str], place: str) -> None:
-    """Refuse a row with videos or sound: in a column for them, or in what some of its fields say."""
+    """Refuse a row with videos or sound: in a column for them, or in what some of its fields say.
+
+    Its images have been read by now: what a column of images still holds is none.
+    """
+    if (name := next((n for n in IMAGE_COLUMNS if _is_medium(row.get(n))), None)) is not None:
+        held, kinds = str(row[name])[:60], ", ".join(KINDS)
+        raise BadInput(f"{place}: `{name}` holds {held}, where images are files ({kinds}), data URLs or bytes")
     if (found := media_of(row, names)) is not None:
         raise BadInput(f"{place}: {found}; {WHY}: leave such rows out")
 

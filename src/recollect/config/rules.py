@@ -13,6 +13,8 @@ from recollect.config import Config, amounts, nodes, prompt_file, roles, servers
 from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE
 from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
+from recollect.config.schema.data import SCREEN_CELL
+from recollect.images.image_files import MOST_PIXELS
 from recollect.registries import AGENTS, ESTIMATORS, REWARDS, TOOLS
 from recollect.types import BadInput
 
@@ -71,6 +73,16 @@ def _agent_tools(cfg: Config) -> Problems:
         yield f"agent.agent_type={agent.agent_type} needs agent.tools, for example [{[*wanted, *TOOLS][0]}]"
     elif wanted and agent.tool_parser is None and not any(":" in t or t in wanted for t in agent.tools):
         yield f"agent.agent_type={agent.agent_type} calls {' or '.join(wanted)}; put one of them into agent.tools"
+
+
+def _gui(cfg: Config) -> Problems:
+    kind = cfg.agent.agent_type
+    for name in (term.name for term in parse(cfg.agent.reward_name)):
+        if name.startswith("gui_") and AGENTS.of(kind) is not None and not AGENTS.knows(kind, "sees"):
+            yield f"the reward {name} is about the screens of agent.agent_type=gui, and {kind} has none"
+    shape = cfg.data.screen
+    if (pixels := shape.rows * shape.columns * (SCREEN_CELL * shape.scale) ** 2) > MOST_PIXELS:
+        yield f"data.screen: rows, columns and scale make {pixels:,} pixels; an image may have {MOST_PIXELS:,}"
 
 
 def _judge(cfg: Config) -> Problems:
@@ -207,7 +219,7 @@ SECTIONS: tuple[Callable[[Config], Problems], ...] = (
     bounds.problems,
     amounts.problems,
     *(_agent, _tool_memory, _data, _made_up, _model, _actor, _algorithm, _critic),
-    *(_evaluation, _trainer, _search, _judge),
+    *(_evaluation, _trainer, _search, _judge, _gui),
     servers.problems,
     nodes.problems,
     roles.problems,

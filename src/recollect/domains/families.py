@@ -15,7 +15,7 @@ from recollect.config import Config
 from recollect.domains.registry import expert_of
 from recollect.policies.scripted import Expert, Scripted
 from recollect.registries import DOMAINS, FAMILIES
-from recollect.tasks import arithmetic, facts, ledger, lists, needle, screens, shapes
+from recollect.tasks import arithmetic, clickers, facts, ledger, lists, needle, screens, shapes
 from recollect.tasks.family import Make, Stream
 from recollect.types import Task, Trajectory
 
@@ -35,6 +35,7 @@ class Family:
     player: Callable[[Task, Trajectory], str] | None = None  # the same from the task and what was done so far
     sections: Callable[[Config, int], int] = no_length  # sections of a held-out document at a multiple
     sloppy: Callable[[str], str] | None = None  # the same of an agent that knows the form but has a poor policy
+    sloppy_player: Callable[[Task, Trajectory], str] | None = None  # such an agent that plays from the task
     imitated: Callable[[Config, int, int], Task] | None = None  # (configuration, update, index): if not as in training
 
 
@@ -56,8 +57,16 @@ _FAMILIES = {
         ledger.train_task, ledger.held_out_task, ledger.expert, sections=ledger.sections, sloppy=ledger.sloppy
     ),
     **{name: _plain(module) for name, module in (("arithmetic", arithmetic), ("facts", facts), ("lists", lists))},
-    "shapes": Family(shapes.train_task, shapes.held_out_task, player=shapes.counter),
-    "screen": Family(screens.train_task, screens.held_out_task, player=screens.clicker, imitated=screens.imitated_task),
+    "shapes": Family(
+        shapes.train_task, shapes.held_out_task, player=shapes.counter, sloppy_player=shapes.sloppy_counter
+    ),
+    "screen": Family(
+        screens.train_task,
+        screens.held_out_task,
+        player=clickers.clicker,
+        sloppy_player=clickers.sloppy_clicker,
+        imitated=screens.imitated_task,
+    ),
     **{domain.name: _domain(domain.name, domain.tasks) for domain in DOMAINS.values() if domain.tasks},
 }
 
@@ -79,11 +88,11 @@ FAMILIES["domains"] = _mixed([name for name, domain in DOMAINS.items() if domain
 
 def expert_policy(family: Family, renderer: Renderer, sloppy: bool = False) -> Scripted | Expert | None:
     """The policy that plays a family's expert, or its sloppy agent; None where it has none."""
-    if sloppy:
-        return Scripted(renderer, family.sloppy) if family.sloppy is not None else None
-    if family.player is not None:
-        return Expert(renderer, family.player)
-    return Scripted(renderer, family.expert) if family.expert is not None else None
+    player = family.sloppy_player if sloppy else family.player
+    if player is not None:
+        return Expert(renderer, player)
+    respond = family.sloppy if sloppy else family.expert
+    return Scripted(renderer, respond) if respond is not None else None
 
 
 def made_up(cfg: Config) -> Family:

@@ -11,9 +11,10 @@ from recollect.data.questions import questions_of
 from recollect.domains.families import made_up
 from recollect.eval import plots
 from recollect.eval.phase_scores import PHASES, phase_differences, phase_means, signed
+from recollect.eval.strips import save_strips
 from recollect.files.output import write_atomic
 from recollect.runs.directory import RunDirectory
-from recollect.types import Group
+from recollect.types import IMAGE_MARK, Group, Trajectory
 
 SHOWN = 3  # trajectories in the report
 MEMORIES = 16  # sections shown of each
@@ -63,13 +64,20 @@ def write_report(
         plots.held_out_bars(plots_of / "held_out.png", progress.held_out, phase_means(progress.scores))
     if plots_of and lengths:
         plots.length_curve(plots_of / "by_length.png", lengths, made_up(cfg).sections(cfg, 1))
-    write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, pictures=bool(plots_of)))
+    strips = save_strips(plots_of, examples(groups)) if plots_of else {}
+    write_atomic(run.path / f"{name}.md", markdown(report, cfg, groups, bool(plots_of), strips))
     run.write_json(f"{name}.json", report)
     return report
 
 
-def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictures: bool = True) -> str:
-    """The report for people."""
+def markdown(
+    report: dict[str, Any],
+    cfg: Config,
+    groups: Sequence[Group],
+    pictures: bool = True,
+    strips: Mapping[str, str] | None = None,
+) -> str:
+    """The report for people. ``strips`` are the pictures of attempts that were shown images, by task."""
     model = cfg.actor_rollout_ref.model.path
     out = [f"# {cfg.trainer.project_name} / {cfg.trainer.experiment_name}", ""]
     out += [
@@ -115,7 +123,7 @@ def markdown(report: dict[str, Any], cfg: Config, groups: Sequence[Group], pictu
     if shown:
         out += ["## Three trajectories", ""]
         for group in shown:
-            out += _trajectory(group)
+            out += _trajectory(group, (strips or {}).get(group.task.id))
     return "\n".join(out)
 
 
@@ -164,28 +172,27 @@ def examples(groups: Sequence[Group]) -> list[Group]:
     return [*spread[: SHOWN - bool(wrong)], *wrong[:SHOWN]][:SHOWN]
 
 
-def _trajectory(group: Group) -> list[str]:
+def _trajectory(group: Group, strip: str | None = None) -> list[str]:
     t = group.trajectories[0]
     verdict = "right" if t.reward >= 1 else "wrong"
+    picture = [f"![what it was shown and did](plots/{strip})", ""] if strip else []
     if len(t.answers) > 1:
         out = [f"### {group.task.id}: {t.reward:.2f}", "", "| question | expected | it said |", "|---|---|---|"]
         pairs = zip(questions_of(group.task), t.answers, strict=True)
         out += [f"| {_cell(q.text)} | {_cell(' or '.join(q.answers))} | {_cell(said)} |" for q, said in pairs]
-        return [*out, "", *_memories(t.notes)]
-    out = [
-        f"### {group.task.question}",
-        "",
-        f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`: {verdict}.",
-        "",
-    ]
-    return out + _memories(t.notes)
+        return [*out, "", *picture, *_notes(t)]
+    expected = f"Expected {' or '.join(group.task.answers)}; it said `{t.answer.strip()}`"
+    ended = expected if any(group.task.answers) else f"It ended with `{t.stop}` after {len(t.turns)} turns"
+    question = group.task.question.replace(IMAGE_MARK, "").strip()
+    return [f"### {question}", "", f"{ended}: {verdict}.", "", *picture, *_notes(t)]
 
 
-def _memories(notes: Sequence[str]) -> list[str]:
-    if not notes:
+def _notes(t: Trajectory) -> list[str]:
+    """What an attempt noted: the actions of one that acts, the memory of one that reads."""
+    if not t.notes:
         return []
-    rows = [f"| {i} | {note} |" for i, note in _shortened(notes)]
-    return ["| section | memory after it |", "|---|---|", *rows, ""]
+    rows = [f"| {i} | {note} |" for i, note in _shortened(t.notes)]
+    return ["| step | what it did |" if t.actions else "| section | memory after it |", "|---|---|", *rows, ""]
 
 
 def _cell(text: str) -> str:

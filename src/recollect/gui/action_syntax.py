@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.chat import TOOL_PARSERS, TOOL_WRITERS
-from recollect.gui.environment import ActionKind, GuiAction, Point
+from recollect.gui.environment import CLICKS, ActionKind, GuiAction, Point
 from recollect.types import ToolCall
 
 LONGEST = 4000  # characters of a text that is typed
@@ -31,6 +31,7 @@ class Frame:
     width: int  # of the screen
     height: int
     seen: tuple[float, float]  # what its width and height are in the model's numbers
+    pointer: Point | None = None  # where it was left by the last action that had a place
 
     def point(self, x: float, y: float) -> Point:
         """A place on the screen; one outside of it is an error."""
@@ -38,6 +39,10 @@ class Frame:
         if not (0 <= x <= wide and 0 <= y <= high):
             raise BadAction(f"({x:g},{y:g}) is outside of the screen of {wide:g} × {high:g}")
         return min(x * self.width / wide, self.width - 1), min(y * self.height / high, self.height - 1)
+
+    def after(self, action: GuiAction) -> Frame:
+        """The same with the pointer where an action leaves it."""
+        return replace(self, pointer=action.end or action.point or self.pointer)
 
     def said(self, point: Point) -> tuple[int, int]:
         """The numbers of a place as a model would say them."""
@@ -57,6 +62,9 @@ _UI_TARS: dict[str, ActionKind] = {
     "double_click": "double_click",
     "right_single": "right_click",
     "right_click": "right_click",
+    "triple_click": "triple_click",
+    "middle_click": "middle_click",
+    "move": "move",
     "drag": "drag",
     "type": "type",
     "hotkey": "key",
@@ -65,8 +73,9 @@ _UI_TARS: dict[str, ActionKind] = {
     "scroll": "scroll",
     "wait": "wait",
     "finished": "finished",
+    "call_user": "finished",
 }
-_DOWN = {"down": 5, "up": -5}
+_STEPS = {"down": (5, 0), "up": (-5, 0), "right": (0, 5), "left": (0, -5)}  # down and to the right
 
 
 def read_ui_tars(text: str, frame: Frame) -> GuiAction:
@@ -82,15 +91,11 @@ def read_ui_tars(text: str, frame: Frame) -> GuiAction:
     place = next((given[key] for key in ("start_box", "point", "start_point") if key in given), "")
     end = next((given[key] for key in ("end_box", "end_point") if key in given), "")
     direction = given.get("direction", "down")
-    if kind == "scroll" and direction not in _DOWN:
-        raise BadAction(f"scroll up or down, and not {direction[:20]}")
-    return _made(
-        kind,
-        _place(place, frame),
-        _place(end, frame),
-        given.get("content", given.get("key", "")),
-        _DOWN[direction] if kind == "scroll" else 0,
-    )
+    if kind == "scroll" and direction not in _STEPS:
+        raise BadAction(f"scroll down, up, right or left, and not {direction[:20]}")
+    text, steps = given.get("content", given.get("key", "")), _STEPS[direction] if kind == "scroll" else (0, 0)
+    point = _place(place, frame) or (frame.pointer if kind == "scroll" else None)
+    return _made(kind, point, _place(end, frame), text, *steps)
 
 
 def write_ui_tars(action: GuiAction, frame: Frame) -> str:
@@ -101,19 +106,29 @@ def write_ui_tars(action: GuiAction, frame: Frame) -> str:
     parts += [f"end_box={box(action.end)}"] if action.end else []
     text = action.text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     parts += [f"{'key' if action.kind == 'key' else 'content'}='{text}'"] if action.text else []
-    parts += [f"direction='{'down' if action.amount > 0 else 'up'}'"] if action.kind == "scroll" else []
+    parts += [f"direction='{_direction(action)}'"] if action.kind == "scroll" else []
     return f"Action: {name}({', '.join(parts)})"
+
+
+def _direction(action: GuiAction) -> str:
+    if action.across:
+        return "right" if action.across > 0 else "left"
+    return "down" if action.amount > 0 else "up"
 
 
 _QWEN: dict[str, ActionKind] = {
     "left_click": "click",
     "click": "click",
     "double_click": "double_click",
+    "triple_click": "triple_click",
     "right_click": "right_click",
+    "middle_click": "middle_click",
+    "mouse_move": "move",
     "left_click_drag": "drag",
     "type": "type",
     "key": "key",
     "scroll": "scroll",
+    "hscroll": "scroll",
     "wait": "wait",
     "terminate": "finished",
     "answer": "finished",
@@ -135,16 +150,21 @@ def read_qwen(text: str, frame: Frame) -> GuiAction:
     text = given.get("text", given.get("status", ""))
     if kind == "key" and isinstance(keys, list):
         text = " ".join(map(str, keys))
-    amount = 0
-    if kind == "scroll":
-        pixels = given.get("pixels", 0)
-        if isinstance(pixels, bool) or not isinstance(pixels, int | float) or not abs(pixels) < 1e6 or not pixels:
-            raise BadAction("scroll needs pixels, a number: positive is up")
-        amount = int(-pixels / abs(pixels) * max(1, abs(pixels) // PIXELS_A_STEP))
+    steps = _steps(given.get("pixels", 0)) if kind == "scroll" else 0
     place, end = _pair(given.get("coordinate"), frame), None
     if kind == "drag":
-        place, end = _pair(given.get("start_coordinate"), frame), place
-    return _made(kind, place, end, str(text), amount)
+        place, end = _pair(given.get("start_coordinate"), frame) or frame.pointer, place
+    if kind in (*CLICKS, "scroll"):
+        place = place or frame.pointer
+    amount, across = (0, steps) if name == "hscroll" else (-steps, 0)
+    return _made(kind, place, end, str(text), amount, across)
+
+
+def _steps(pixels: Any) -> int:
+    """Steps of scrolling, up or to the right."""
+    if isinstance(pixels, bool) or not isinstance(pixels, int | float) or not abs(pixels) < 1e6 or not pixels:
+        raise BadAction("scroll needs pixels, a number: positive is up, or right")
+    return int(pixels / abs(pixels) * max(1, abs(pixels) // PIXELS_A_STEP))
 
 
 def write_qwen(action: GuiAction, frame: Frame) -> str:
@@ -163,13 +183,16 @@ def write_qwen(action: GuiAction, frame: Frame) -> str:
     if action.kind == "finished":
         given["status"] = action.text or "success"
     if action.kind == "scroll":
-        given["pixels"] = -PIXELS_A_STEP * action.amount
+        given["action"] = "hscroll" if action.across else "scroll"
+        given["pixels"] = PIXELS_A_STEP * (action.across or -action.amount)
     return TOOL_WRITERS["hermes"]([ToolCall("computer_use", given)])
 
 
-def _made(kind: ActionKind, point: Point | None, end: Point | None, text: str, amount: int) -> GuiAction:
+def _made(
+    kind: ActionKind, point: Point | None, end: Point | None, text: str, amount: int, across: int = 0
+) -> GuiAction:
     """An action that has what its kind needs."""
-    if kind in ("click", "double_click", "right_click", "drag") and point is None:
+    if kind in (*CLICKS, "move", "drag") and point is None:
         raise BadAction(f"{kind} needs a place")
     if kind == "drag" and end is None:
         raise BadAction("drag needs a place to end at")
@@ -177,7 +200,7 @@ def _made(kind: ActionKind, point: Point | None, end: Point | None, text: str, a
         raise BadAction(f"{kind} needs {'a text' if kind == 'type' else 'keys'}")
     if len(text) > LONGEST:
         raise BadAction(f"a text may have {LONGEST} characters")
-    return GuiAction(kind, point, end, text, max(-STEPS, min(STEPS, amount)))
+    return GuiAction(kind, point, end, text, *(max(-STEPS, min(STEPS, n)) for n in (amount, across)))
 
 
 def _place(text: str, frame: Frame) -> Point | None:
@@ -222,15 +245,16 @@ Action: right_single(start_box='(x,y)')
 Action: drag(start_box='(x,y)', end_box='(x,y)')
 Action: type(content='text')
 Action: hotkey(key='ctrl c')
-Action: scroll(start_box='(x,y)', direction='down')
+Action: scroll(start_box='(x,y)', direction='down, up, right or left')
 Action: wait()
 Action: finished(content='answer')"""
 QWEN_PROMPT = """You work with a computer. In each step you are given a screenshot; reply with one call of the tool
 computer_use inside <tool_call></tool_call>, as JSON: {"name": "computer_use", "arguments": {"action": …}}.
 
-The actions are left_click, double_click and right_click with a coordinate [x, y]; left_click_drag with a
-start_coordinate and a coordinate; type with a text; key with keys; scroll with pixels (positive is up); wait; and
-terminate with a status, success or failure. The screen has {width} × {height} pixels."""
+The actions are left_click, double_click, triple_click, right_click, middle_click and mouse_move with a coordinate
+[x, y]; left_click_drag with the coordinate where it ends, and a start_coordinate if that is not where the pointer is;
+type with a text; key with keys; scroll with pixels (positive is up) and hscroll with pixels (positive is right); wait;
+and terminate with a status, success or failure. The screen has {width} × {height} pixels."""
 
 SYNTAXES = {
     "ui_tars": ActionSyntax(read_ui_tars, write_ui_tars, UI_TARS_PROMPT),

@@ -30,6 +30,12 @@ WIDTH, HEIGHT = 640, 480
 DEADLINE_MS = 10_000  # of one call
 WAIT_S = 0.5
 NOTCH = 100  # pixels of a step of scrolling
+CLICKS = {
+    "right_click": ("right", 1),
+    "middle_click": ("middle", 1),
+    "double_click": ("left", 2),
+    "triple_click": ("left", 3),
+}
 KEYS = {
     "ctrl": "Control",
     "alt": "Alt",
@@ -144,8 +150,10 @@ class BrowserPage:
         x, y = action.point or (self.size[0] / 2, self.size[1] / 2)
         if action.kind == "scroll":
             await mouse.move(x, y)
-            await mouse.wheel(0, NOTCH * action.amount)
+            await mouse.wheel(NOTCH * action.across, NOTCH * action.amount)
             await asyncio.sleep(0.1)  # until the page has moved
+        elif action.kind == "move":
+            await mouse.move(x, y)
         elif action.kind == "drag":
             assert action.end is not None
             await mouse.move(x, y)
@@ -153,8 +161,8 @@ class BrowserPage:
             await mouse.move(*action.end, steps=5)
             await mouse.up()
         else:
-            button = "right" if action.kind == "right_click" else "left"
-            await mouse.click(x, y, button=button, click_count=2 if action.kind == "double_click" else 1)
+            button, count = CLICKS.get(action.kind, ("left", 1))
+            await mouse.click(x, y, button=button, click_count=count)
 
 
 async def _local_alone(route: Any) -> None:

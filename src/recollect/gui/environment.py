@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from recollect.types import Image
 
-ActionKind = Literal["click", "double_click", "right_click", "drag", "type", "key", "scroll", "wait", "finished"]
+ClickKind = Literal["click", "double_click", "triple_click", "right_click", "middle_click"]
+ActionKind = ClickKind | Literal["move", "drag", "type", "key", "scroll", "wait", "finished"]
+CLICKS: tuple[ClickKind, ...] = get_args(ClickKind)
 Point = tuple[float, float]  # pixels from the left and the top
 
 
@@ -20,12 +22,14 @@ class GuiAction:
     end: Point | None = None  # where a drag ends
     text: str = ""  # what is typed, the keys that are pressed together, or what is said at the end
     amount: int = 0  # of scrolling: steps down; negative: up
+    across: int = 0  # steps to the right; negative: to the left
 
     def shown(self) -> dict[str, Any]:
         """The action for people and files."""
         where = {name: [round(v) for v in p] for name, p in (("point", self.point), ("end", self.end)) if p}
         said = {"text": self.text} if self.text else {}
-        return {**where, **said, **({"amount": self.amount} if self.amount else {})}
+        steps = {name: n for name, n in (("amount", self.amount), ("across", self.across)) if n}
+        return {**where, **said, **steps}
 
 
 class Environment(Protocol):

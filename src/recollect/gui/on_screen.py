@@ -10,7 +10,7 @@ from recollect.config import Config
 from recollect.gui.action_syntax import Frame
 from recollect.gui.browser import browser_page, check_browser
 from recollect.gui.environment import Environment
-from recollect.gui.screen import Screen
+from recollect.gui.screen_row import read_screen
 from recollect.images.patches import Patches
 from recollect.runtime.plugins import find
 from recollect.types import BadInput, Image, Task
@@ -18,7 +18,7 @@ from recollect.types import BadInput, Image, Task
 THOUSANDTHS = 1000.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class OnScreen:
     """What the agent works on."""
 
@@ -41,8 +41,8 @@ def made_up_screen(task: Task, cfg: Config) -> Environment:
     if not isinstance(said, dict):
         raise BadInput(f"task {task.id} describes no screen: gui.environment=screen wants one under `screen`")
     try:
-        return Screen.of(said)
-    except (TypeError, KeyError, ValueError) as error:
+        return read_screen(said)
+    except ValueError as error:
         raise BadInput(f"task {task.id} describes no screen that can be made: {error}") from None
 
 
@@ -53,6 +53,17 @@ def check_environment(cfg: Config) -> None:
     """Refuse an environment that there is not, before a run."""
     if find(cfg.gui.environment, ENVIRONMENTS, "gui.environment") is browser_page:
         check_browser()
+
+
+def task_problem(cfg: Config, task: Task) -> str:
+    """Why a built-in environment cannot be made of a task; empty: it can, or the environment is the user's own."""
+    make = ENVIRONMENTS.get(cfg.gui.environment)
+    try:
+        if make is not None:
+            make(task, cfg)
+    except BadInput as error:
+        return str(error)
+    return ""
 
 
 def open_environment(task: Task, cfg: Config) -> Environment:

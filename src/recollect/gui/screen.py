@@ -5,42 +5,57 @@ Every widget is one cell, and a list one cell for each line that it shows. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import ConfigDict, Field
+
+from recollect.config.schema.data import SCREEN_CELL as CELL
 from recollect.gui.environment import GuiAction, Point
 from recollect.gui.screen_drawing import draw_screen
 from recollect.types import Image
 
 WidgetKind = Literal["button", "field", "box", "list"]
-CELL = 16  # pixels of a cell's side at scale 1
-LONGEST_TEXT = 2  # letters that fit a cell
+
+# what the fields of a row may be
+STRICT = ConfigDict(extra="forbid")
+Label = Annotated[str, Field(min_length=1, max_length=2)]  # letters that fit a cell
+Number = Annotated[int, Field(ge=0, strict=True)]
+Cells = Annotated[int, Field(ge=1, le=60, strict=True)]
+Scale = Annotated[int, Field(ge=1, le=16, strict=True)]
+Byte = Annotated[int, Field(ge=0, le=255)]
+Colour = tuple[Byte, Byte, Byte]
 
 
 @dataclass
 class Widget:
     """One widget: where it is, what is written on it, and its state."""
 
+    __pydantic_config__ = STRICT
     kind: WidgetKind
-    label: str
-    row: int
-    column: int
-    colour: tuple[int, int, int]
+    label: Label
+    row: Number
+    column: Number
+    colour: Colour
     text: str = ""  # of a field: what was typed; of a list: the line that was picked
     on: bool = False  # a box that is ticked, a button that was pressed
-    lines: list[str] = field(default_factory=list)  # of a list
-    first: int = 0  # the line that a list shows at its top
-    shown: int = 1  # cells that it has, one below the other
+    lines: list[Label] = field(default_factory=list)  # of a list
+    first: Number = 0  # the line that a list shows at its top
+    shown: Cells = 1  # cells that it has, one below the other
 
     def holds(self, row: int, column: int) -> bool:
         """Whether a cell is its own."""
         return column == self.column and self.row <= row < self.row + self.shown
 
     @property
+    def all_lines(self) -> list[str]:
+        """What is written on it, lines that do not show among them."""
+        return self.lines if self.kind == "list" else [self.label]
+
+    @property
     def written(self) -> list[str]:
         """What can be read on it now, cell by cell."""
-        return self.lines[self.first : self.first + self.shown] if self.kind == "list" else [self.label]
+        return self.all_lines[self.first : self.first + self.shown]
 
     @property
     def state(self) -> tuple[str, bool]:
@@ -48,10 +63,14 @@ class Widget:
         return self.text, self.on
 
 
+Line = tuple[Widget, int]  # one of the lines that are written on a widget
+
+
 @dataclass(frozen=True)
 class Goal:
     """What has to be so: of the widgets, this one has changed in this way and no other has."""
 
+    __pydantic_config__ = STRICT
     kind: WidgetKind | None  # None: nothing is to change
     label: str
     text: str = ""  # of a field or a list
@@ -59,22 +78,16 @@ class Goal:
 
 @dataclass
 class Screen:
-    """A screen of widgets. It is an `Environment`, and `row` makes it from what a task's fields say."""
+    """A screen of widgets. It is an `Environment`; `screen_row.py` makes it from what `row` gives."""
 
-    rows: int
-    columns: int
+    __pydantic_config__ = STRICT
+    rows: Cells
+    columns: Cells
     widgets: list[Widget]
     goal: Goal
-    background: tuple[int, int, int] = (255, 255, 255)
-    scale: int = 1
-    focus: int | None = None  # the field that keys go to
-
-    @staticmethod
-    def of(said: Mapping[str, Any]) -> Screen:
-        """The screen that a task describes, as it is at the beginning."""
-        widgets = [Widget(**{**w, "colour": tuple(w["colour"])}) for w in said["widgets"]]
-        plain = {k: v for k, v in said.items() if k not in ("widgets", "goal", "background")}
-        return Screen(**plain, widgets=widgets, goal=Goal(**said["goal"]), background=tuple(said["background"]))
+    background: Colour = (255, 255, 255)
+    scale: Scale = 1
+    focus: Number | None = None  # the field that keys go to
 
     def row(self) -> dict[str, Any]:
         """The screen as plain values, for a task's fields."""
@@ -98,6 +111,17 @@ class Screen:
         return found, 0 if found is None else row - found.row
 
     @property
+    def focused(self) -> Widget | None:
+        """The field that keys go to."""
+        return None if self.focus is None else self.widgets[self.focus]
+
+    @property
+    def wanted(self) -> Line:
+        """The goal's widget, and which of its lines is to be picked."""
+        widget = next(w for w in self.widgets if (w.kind, w.label) == (self.goal.kind, self.goal.label))
+        return widget, widget.lines.index(self.goal.text) if widget.kind == "list" else 0
+
+    @property
     def is_reached(self) -> bool:
         """True when the goal's widget, and no other, has changed as it says."""
         for widget in self.widgets:
@@ -115,7 +139,7 @@ class Screen:
 
     def do(self, action: GuiAction) -> str:
         """Take an action."""
-        if action.kind in ("click", "double_click"):
+        if action.kind in ("click", "double_click", "triple_click"):
             assert action.point is not None
             return self._click(*self.at(action.point))
         if action.kind == "type":
@@ -124,7 +148,7 @@ class Screen:
             return self._press(action.text)
         if action.kind == "scroll":
             return self._scroll(action)
-        return "" if action.kind in ("wait", "finished") else f"{action.kind} has no effect here"
+        return "" if action.kind in ("wait", "finished", "move") else f"{action.kind} has no effect here"
 
     def _click(self, widget: Widget | None, line: int) -> str:
         self.focus = None
@@ -139,20 +163,20 @@ class Screen:
         return ""
 
     def _type(self, text: str) -> str:
-        if self.focus is None:
+        if self.focused is None:
             return "there is no field to type into; click one first"
-        self.widgets[self.focus].text += text.strip().upper()
+        self.focused.text += text.strip().upper()
         return ""
 
     def _press(self, keys: str) -> str:
-        if self.focus is not None and keys.lower() in ("backspace", "delete"):
-            self.widgets[self.focus].text = self.widgets[self.focus].text[:-1]
+        if self.focused is not None and keys.lower() in ("backspace", "delete"):
+            self.focused.text = self.focused.text[:-1]
             return ""
         return "" if keys.lower() in ("enter", "return", "tab", "esc") else f"the keys {keys[:20]} have no effect here"
 
     def _scroll(self, action: GuiAction) -> str:
         widget = self.at(action.point)[0] if action.point else next((w for w in self.widgets if w.kind == "list"), None)
-        if widget is None or widget.kind != "list":
+        if widget is None or widget.kind != "list" or not action.amount:
             return "there is nothing to scroll"
         step = 1 if action.amount > 0 else -1
         widget.first = max(0, min(len(widget.lines) - widget.shown, widget.first + step))
@@ -180,17 +204,9 @@ class Screen:
         """Nothing to free."""
 
 
-def next_action(screen: Screen) -> GuiAction:
-    """What a perfect clicker does next."""
-    goal = screen.goal
-    if screen.is_reached:
-        return GuiAction("finished")
-    widget = next(w for w in screen.widgets if (w.kind, w.label) == (goal.kind, goal.label))
-    if goal.kind == "list":
-        place = widget.lines.index(goal.text) - widget.first
-        if not 0 <= place < widget.shown:
-            return GuiAction("scroll", screen.centre(widget), amount=1 if place > 0 else -1)
-        return GuiAction("click", screen.centre(widget, place))
-    if goal.kind == "field" and screen.focus is not None and screen.widgets[screen.focus] is widget:
-        return GuiAction("type", text=goal.text)
-    return GuiAction("click", screen.centre(widget))
+def reach_for(screen: Screen, widget: Widget, line: int) -> GuiAction:
+    """A click on a line of a widget, or a scroll towards it where it does not show."""
+    place = line - widget.first
+    if not 0 <= place < widget.shown:
+        return GuiAction("scroll", screen.centre(widget), amount=1 if place > 0 else -1)
+    return GuiAction("click", screen.centre(widget, place))

@@ -51,7 +51,7 @@ def _draw(picture: Any, pen: Any, widget: Widget, focused: bool) -> None:
     pen.rectangle((x, y, x + 2 * LETTER - 1, y + high - 1), fill=widget.colour)
     if widget.kind == "list":
         for i, line in enumerate(widget.written):
-            _write(picture, line, x, y + i * 2 * LETTER + LETTER // 2, WHITE if line == widget.text else BLACK)
+            _write(picture, line, x, y + i * 2 * LETTER, WHITE if line == widget.text else BLACK)
         return
     _write(picture, widget.label, x, y, BLACK)
     below = y + LETTER

@@ -46,6 +46,12 @@ def sees(config: Any) -> bool:
     return config.model_type in SEEING
 
 
+def refuse_sight_of_ranks(config: Any, path: str) -> None:
+    """Refuse a model that reads images where several ranks train it."""
+    if sees(config):
+        raise BadInput(f"{path} reads images, which ranks are sent none of; set trainer.n_gpus_per_node=1")
+
+
 def loader_of(config: Any) -> Any:
     """The library's class that makes and loads models of a configuration."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText

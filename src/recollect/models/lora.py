@@ -38,11 +38,19 @@ def _peft() -> Any:
 
 
 def add_adapter(
-    model: Any, rank: int, alpha: float, targets: Sequence[str], dropout: float, base: str, seed: int
+    model: Any,
+    rank: int,
+    alpha: float,
+    targets: Sequence[str],
+    dropout: float,
+    base: str,
+    seed: int,
+    tower: bool = False,
 ) -> Any:
     """Put a new adapter into a model and freeze everything else; it starts without effect.
 
-    ``base`` is what the adapter's file will say it is for; empty: a folder beside it (see `BASE`).
+    ``base`` is what the adapter's file will say it is for; empty: a folder beside it (see `BASE`). A vision tower gets
+    one only if ``tower`` says so.
     """
     peft = _peft()
     every = list(targets) == ["all-linear"]
@@ -50,13 +58,14 @@ def add_adapter(
         r=rank,
         lora_alpha=alpha,
         target_modules="all-linear" if every else list(targets),
-        exclude_modules=r".*\bvisual\b.*" if sees(model.config) else None,
+        exclude_modules=r".*\bvisual\b.*" if sees(model.config) and not tower else None,
         lora_dropout=dropout,
         task_type="CAUSAL_LM" if model.get_output_embeddings() is not None else None,
     )
     _refuse_tied(model, [] if every else targets)
     model.requires_grad_(False)
-    freeze_tower(model)
+    if not tower:
+        freeze_tower(model)
     devices = [p.device for p in model.parameters() if p.device.type == "cuda"][:1]
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from recollect.images.content import PLACEHOLDER
 from recollect.rewards.trajectory_total import reward_of
 from recollect.runtime.error_text import listed
 from recollect.trajectories.codec import Row, has_outcome, source_of, task_id_of
+from recollect.trajectories.stored_images import read_images
 from recollect.trajectories.stored_rows import is_trajectory, trajectory_rows
-from recollect.types import BadInput
+from recollect.types import IMAGE_MARK, BadInput
 
 
 def create_rl_dataset(
@@ -41,7 +43,7 @@ def create_rl_dataset(
             raise BadInput(f"{place}: a trajectory has a question, which is a text; it has {listed(row)}")
         if not row["question"].strip():  # nobody says what the task was
             continue
-        seed = _seed(row, reward)
+        seed = {**_seed(row, reward), **_shown(row, place)}
         key = (str(seed["data_source"]), str(seed["id"]))
         if key not in found or found[key]["reward"] < reward:
             found[key] = seed
@@ -65,3 +67,17 @@ def _seed(row: Row, reward: float) -> Row:
         "data_source": source_of(row),
         "reward": reward,
     }
+
+
+def _shown(row: Row, place: str) -> Row:
+    """The question of an attempt that was shown images with it: the images, and marks as data files have them."""
+    count = row["question"].count(IMAGE_MARK)
+    if not count:
+        return {}
+    turns = row.get("turns")
+    first = turns[0].get("images") if isinstance(turns, list) and turns and isinstance(turns[0], Mapping) else None
+    held = read_images(row, place)
+    found = [held.get(str(about["image"])) for about in first or ()][:count]
+    if len(found) < count or None in found:
+        raise BadInput(f"{place}: the question shows {count} images, and the trajectory does not hold them")
+    return {"question": row["question"].replace(IMAGE_MARK, PLACEHOLDER), "images": [i.data for i in found if i]}

@@ -54,7 +54,7 @@ class TaskStream:
     def __init__(self, cfg: Config, say: Callable[[str], None] = lambda text: None) -> None:
         self.cfg = cfg
         rows = training_tasks(cfg, say) if cfg.data.train_files else []
-        refuse_unseen(rows or [made_up(cfg).train(cfg, 0, 0)], cfg)
+        refuse_unseen(rows or [_made_up(cfg)], cfg)
         self.rows = within_limits(rows, cfg, True, say)
         for line in about_rows(self.rows, cfg):
             say(line)
@@ -119,6 +119,14 @@ def held_out(cfg: Config, multiple: int = 1, count: int | None = None) -> list[T
     size = count or (limit if limit >= 0 else plan.get(multiple, MADE_UP_TASKS))  # those that are measured at the end
     first = cfg.evaluation.first
     return [made_up(cfg).held_out(cfg, multiple, i) for i in range(first, first + size)]
+
+
+def _made_up(cfg: Config) -> Task:
+    """A task of the family that is trained on, which the agent has to be able to attempt."""
+    task, spec = made_up(cfg).train(cfg, 0, 0), AGENTS.of(cfg.agent.agent_type)
+    if spec and spec.task_problem and (problem := spec.task_problem(cfg, task)):
+        raise BadInput(f"data.made_up={cfg.data.made_up}, agent.agent_type={spec.name}: {problem}")
+    return task
 
 
 def refuse_unseen(tasks: Sequence[Task], cfg: Config) -> None:

@@ -7,19 +7,15 @@ is drawn anew for every task.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from typing import Any
 
 from recollect.config import Config
-from recollect.gui.action_syntax import SYNTAXES
-from recollect.gui.environment import Point
-from recollect.gui.on_screen import OnScreen
-from recollect.gui.screen import Goal, Screen, Widget, WidgetKind, next_action
+from recollect.gui.screen import Goal, Screen, Widget, WidgetKind
 from recollect.tasks.family import HELD_OUT_SEED
 from recollect.tasks.names import Split, split_of
-from recollect.types import Task, Trajectory
+from recollect.types import Task
 
 LETTERS = "ACEHKLOTXZ"  # of labels
 GOALS: dict[str, WidgetKind] = {"press": "button", "tick": "box", "fill": "field", "pick": "list"}
@@ -100,28 +96,11 @@ def held_out_task(cfg: Config, multiple: int, index: int) -> Task:
 
 
 def imitated_task(cfg: Config, update: int, index: int) -> Task:
-    """A task that the clicker shows in an update of imitation: to read the screen aloud at first, then any."""
-    if update >= cfg.data.screen.drill:
+    """A task that a clicker shows when it is imitated: a training task, or to read a screen aloud."""
+    rng = random.Random(f"read:{cfg.trainer.seed}:{index}")
+    if rng.random() >= cfg.data.screen.reading:
         return train_task(cfg, update, index)
-    screen = make_screen(random.Random(f"read:{cfg.trainer.seed}:{index}"), "train", cfg)
+    screen = make_screen(rng, "train", cfg)
     screen.goal = Goal(None, "")
     fields: dict[str, Any] = {"screen": screen.row()}
     return Task(f"read-{cfg.trainer.seed}-{index}", instruction(screen.goal), source="screen", fields=fields)
-
-
-def read_aloud(screen: Screen, said: Callable[[Point], tuple[int, int]], seed: str) -> str:
-    """What is written on a screen and where, in any order."""
-    lines = [(text, screen.centre(w, i)) for w in screen.widgets for i, text in enumerate(w.written)]
-    random.Random(seed).shuffle(lines)
-    return " ".join(f"{text} {x},{y}" for text, (x, y) in ((text, said(point)) for text, point in lines))
-
-
-def clicker(task: Task, trajectory: Trajectory) -> str:
-    """What a perfect agent says next: the right action, in the syntax that is asked for."""
-    world = trajectory.world
-    assert isinstance(world, OnScreen), "the agent gui shows its screen to whoever plays it"
-    assert isinstance(world.environment, Screen), "the clicker plays made-up screens alone"
-    action = SYNTAXES[world.syntax].write(next_action(world.environment), world.frame)
-    if world.environment.goal.kind is not None:
-        return action
-    return f"{read_aloud(world.environment, world.frame.said, task.id)}\n{action}"

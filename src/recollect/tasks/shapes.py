@@ -55,7 +55,8 @@ def make_task(seed: int, index: int, split: Split) -> Task:
     every = [kind for kind in KINDS for _ in range(counts[kind])]
     image = draw_shapes([(kind, place, rng.choice(colours(split))) for kind, place in zip(every, places, strict=True)])
     name, question = f"shapes-{split}-{seed}-{index}", f"{IMAGE_MARK}How many {asked} are there?"
-    return Task(name, question, answers=(str(counts[asked]),), source="shapes", images=(image,))
+    fields = {"asked": asked, "counts": counts}
+    return Task(name, question, answers=(str(counts[asked]),), source="shapes", fields=fields, images=(image,))
 
 
 def train_task(cfg: Config, step: int, index: int) -> Task:
@@ -69,5 +70,14 @@ def held_out_task(cfg: Config, multiple: int, index: int) -> Task:
 
 
 def counter(task: Task, trajectory: Trajectory) -> str:
-    """What a perfect agent says."""
-    return task.answers[0]
+    """What a perfect agent says: what it counts, and how many there are."""
+    return _counted(task, task.fields["asked"])
+
+
+def sloppy_counter(task: Task, trajectory: Trajectory) -> str:
+    """What an agent says that counts well, but shapes of any kind."""
+    return _counted(task, random.Random(f"sloppy:{task.id}").choice(KINDS))
+
+
+def _counted(task: Task, kind: str) -> str:
+    return f"{kind} {task.fields['counts'][kind]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.chat.media import WHY, media_of
+from recollect.chat.media import media_of
 from recollect.trajectories.entities import resolved
 from recollect.trajectories.field_names import NotATrajectory
 from recollect.trajectories.formats import actions, steps, stored
@@ -21,7 +21,7 @@ def unify(row: Any, domain: str | None = None, name: str = "") -> Record:
     if not isinstance(row, dict):
         raise NotATrajectory(f"a record is an object, not {kind(row)}")
     if (found := media_of(row, ("messages", "conversations", "trajectory", "prompt", "question"))) is not None:
-        raise NotATrajectory(f"{found}; {WHY}")
+        raise NotATrajectory(f"{found}; a unified trajectory holds text alone")
     if stored.fits(row):
         made = stored.read(row)
     elif chat.is_own(row):

@@ -9,7 +9,7 @@ from recollect.chat import Renderer
 from recollect.config import Config
 from recollect.gui.action_syntax import SYNTAXES, BadAction
 from recollect.gui.environment import GuiAction
-from recollect.gui.on_screen import OnScreen, frame_of, open_environment
+from recollect.gui.on_screen import OnScreen, frame_of, open_environment, task_problem
 from recollect.registries import PromptSpec, agent
 from recollect.types import IMAGE_MARK, Action, Image, Message, Task
 
@@ -24,7 +24,13 @@ def _system(cfg: Config) -> str:
 OPENING = PromptSpec("system", _system, _system, demonstrations=False)
 
 
-@agent(sees=True, limits_context=True, tokens=lambda *given: gui_tokens(*given), prompts=(OPENING,))
+@agent(
+    sees=True,
+    limits_context=True,
+    tokens=lambda *given: gui_tokens(*given),
+    task_problem=task_problem,
+    prompts=(OPENING,),
+)
 async def gui(task: Task, session: Session, cfg: Config) -> str:
     """Act on the screen until its goal is reached, the agent says that it has finished, or the steps are used up."""
     environment = open_environment(task, cfg)
@@ -47,7 +53,7 @@ async def _work(desk: OnScreen, image: Image, task: Task, session: Session, cfg:
     limit = cfg.agent.max_tokens_per_turn or session.sampling.max_tokens
     for _ in range(cfg.agent.max_turns):
         talk.keep_images(renderer, cfg.gui.history)
-        if not _fits(talk, session, cfg, limit):
+        if not await _fits(talk, session, cfg, limit):
             return "context_full", ""
         done = await session.generate(talk, max_tokens=limit)
         said = spoken(renderer.said(done.ids) if done.ids else done.text)
@@ -82,17 +88,25 @@ async def _act(desk: OnScreen, said: str, session: Session) -> tuple[GuiAction |
         record.append(Action("gui", said[:SHOWN], str(error), "malformed", turn))
         session.note(f"{said[:SHOWN]} → {error}")
         return None, str(error)
+    desk.frame = desk.frame.after(action)
     trouble = await desk.environment.act(action)
     record.append(Action(action.kind, action.shown(), trouble, "exception" if trouble else "ok", turn))
     session.note(f"{action.kind} {action.shown()}" + (f" → {trouble}" if trouble else ""))
     return action, trouble
 
 
-def _fits(talk: Conversation, session: Session, cfg: Config, limit: int) -> bool:
+async def _fits(talk: Conversation, session: Session, cfg: Config, limit: int) -> bool:
     """Whether the next prompt and a whole turn fit the context."""
     bound = session.binding("agent")
     limits = [n for n in (getattr(bound.policy, "window", None), cfg.agent.max_context_length) if n is not None]
-    return not limits or len(talk.upcoming(bound.renderer)) + limit <= min(limits)
+    talk.accept(ids := await talk.upcoming_soon(bound.renderer))
+    fits = not limits or len(ids) + limit <= min(limits)
+    if not fits and not session.trajectory.turns:
+        raise ValueError(
+            f"the first prompt has {len(ids)} tokens, its screenshot included, and with {limit} for an action only "
+            f"{min(limits)} fit the context: raise agent.max_context_length, or lower agent.max_tokens_per_turn"
+        )
+    return fits
 
 
 def gui_tokens(cfg: Config, task: Task, renderer: Renderer) -> tuple[int, int, int, int]:

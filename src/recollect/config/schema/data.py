@@ -49,6 +49,9 @@ class Ledger:
     early: float = share(0.25)  # share of questions that are asked after an earlier session
 
 
+SCREEN_CELL = 16  # pixels of a cell's side on a made-up screen of scale 1
+
+
 def _screen_goals(goals: list[str]) -> bool:
     return bool(goals) and set(goals) <= {"press", "tick", "fill", "pick"}
 
@@ -59,12 +62,12 @@ class ScreenTasks:
 
     rows: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # cells from top to bottom
     columns: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # cells from left to right
-    widgets: int = must(4, lambda n: 2 <= n <= 60, " must be between 2 and 60")  # at most
+    widgets: int = must(4, lambda n: 2 <= n <= 32, " must be between 2 and 32")  # at most; each has a label of its own
     alike: float = share(0.0)  # share of the other widgets that are of the asked kind whatever goals says
     # what is asked: press a button, tick a box, fill a field, pick a line of a list
     goals: list[str] = must(["press", "tick", "fill"], _screen_goals, " must be among press, tick, fill and pick")
-    # first updates of sft.data=expert in which the clicker reads screens aloud, for models made from nothing
-    drill: int = not_negative(0)
+    # share of the tasks of sft.data=expert in which the clicker reads a screen aloud, for models made from nothing
+    reading: float = share(0.0)
     scale: int = must(1, lambda n: 1 <= n <= 16, " must be between 1 and 16")  # a cell has 16 × 16 pixels times this
 
 

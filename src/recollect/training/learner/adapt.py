@@ -23,5 +23,7 @@ def adapt(model: Any, cfg: Model | CriticModel, path: str, seed: int, freeze: bo
         base = "" if path in SCRATCH else path
         if base not in ("", EMBEDDED) and Path(base).expanduser().exists():
             base = str(Path(base).expanduser().absolute())
-        add_adapter(model, cfg.lora_rank, cfg.lora_alpha, cfg.target_modules, cfg.lora_dropout, base, seed)
+        add_adapter(
+            *(model, cfg.lora_rank, cfg.lora_alpha, cfg.target_modules, cfg.lora_dropout, base, seed), tower=not freeze
+        )
     return model

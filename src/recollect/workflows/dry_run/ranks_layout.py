@@ -9,6 +9,8 @@ from typing import Any
 from recollect.config import Config
 from recollect.config.nodes import learner_nodes
 from recollect.models.gpu_plan import gpu_plan
+from recollect.models.kind_check import refuse_sight_of_ranks
+from recollect.models.load import load_config
 from recollect.training.learner.ranks.place_of import place_of
 from recollect.workflows.dry_run.predict import Need
 
@@ -76,6 +78,8 @@ def ranks_layout(cfg: Config, needs: Sequence[Need]) -> RanksLayout | None:
     place = place_of(cfg)
     if place is None:
         return None
+    path = cfg.actor_rollout_ref.model.path
+    refuse_sight_of_ranks(load_config(path), path)
     held = {need.part: -(-need.total // place.shards) for need in needs if need.part != ELSEWHERE}
     driver = sum(need.total for need in needs if need.part == ELSEWHERE)
     plan = gpu_plan(cfg)

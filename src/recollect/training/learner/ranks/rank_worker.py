@@ -10,9 +10,9 @@ from recollect.dist.place import RankPlace, meet
 from recollect.dist.ranks import Passed
 from recollect.engine import load_fitted
 from recollect.models.device import pick_dtype
+from recollect.models.kind_check import refuse_sight_of_ranks
 from recollect.models.lora import halve_base, is_adapted
 from recollect.models.text_config import text_config
-from recollect.models.vision import sight_of
 from recollect.registries import ESTIMATORS
 from recollect.training.learner.adapt import adapt
 from recollect.training.learner.critic import value_head
@@ -21,7 +21,6 @@ from recollect.training.learner.ranks.rank_learner import RankLearner, refuse_op
 from recollect.training.learner.ranks.rank_settings import Handle, RankSettings, halved
 from recollect.training.learner.ranks.rank_world import RankWorld, idle_pass
 from recollect.training.learner.trained_model import TrainedModel
-from recollect.types import BadInput
 
 
 class LearnerRank:
@@ -55,8 +54,7 @@ def make_rank_learner(settings: RankSettings, place: RankPlace) -> RankLearner:
     policy = cfg.actor_rollout_ref
     refuse_optimizer(settings.optim)
     model = load_fitted(settings.path, torch.float32, "cpu")
-    if sight_of(model) is not None:
-        raise BadInput(f"{policy.model.path} reads images, which ranks are sent none of; set trainer.n_gpus_per_node=1")
+    refuse_sight_of_ranks(model.config, policy.model.path)
     check_head(model)
     adapt(model, policy.model, policy.model.path, cfg.trainer.seed)
     dtype = pick_dtype(policy.actor.dtype, place.device)

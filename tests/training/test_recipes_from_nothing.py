@@ -1,4 +1,4 @@
-"""The recipes of tool agents: quick runs with few steps, and the real ones, which take minutes."""
+"""The recipes that learn from nothing: quick runs with few steps, and the real ones, which take minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.training.train_run import TrainRun
 
-MINUTES = {"arithmetic": 5, "react_search": 10, "code": 10}
+MINUTES = {"arithmetic": 5, "react_search": 10, "code": 10, "gui_screen": 15, "count_shapes": 15}
 QUICK = [
     *("sft.steps=2", "sft.batch_size=4", "trainer.total_training_steps=1", "data.train_batch_size=2"),
     *("actor_rollout_ref.rollout.n=2", "data.val_max_samples=2", "trainer.threads=1"),
