@@ -49,8 +49,9 @@ def measure(way: str, model: str, path: str, args: argparse.Namespace, folder: P
     finally:
         fleet.close()
     each = took[1:]
+    spread = f"{min(each):.2f}–{max(each):.2f}"
     return (
-        f"| {model} | {args.servers} | {way} | {size / 2**20:.1f} | {median(each):.2f} | {min(each):.2f}–{max(each):.2f} "
+        f"| {model} | {args.servers} | {way} | {size / 2**20:.1f} | {median(each):.2f} | {spread} "
         f"| {size / median(each) / 1e6:.0f} |"
     )
 

@@ -78,7 +78,8 @@ def lines(path: Path, rows: Sequence[Any]) -> None:
 def row(seed: int) -> dict[str, str]:
     held = {name: str(random.Random(seed * 10 + k).randrange(100, 1000)) for k, name in enumerate(NAMES)}
     text = " ".join(f"{name} holds {value}." for name, value in held.items())
-    solution = f"mira holds 0+{held['mira']}=<<0+{held['mira']}={held['mira']}>>{held['mira']}."  # as GSM8K's rows have one
+    total = f"0+{held['mira']}"
+    solution = f"{total}=<<{total}={held['mira']}>>{held['mira']}"  # as rows of GSM8K have one
     return {"question": "What does mira hold?", "context": text, "answer": held["mira"], "solution": solution}
 
 
