@@ -38,9 +38,9 @@ LABELS = [a + b for a in "ACEHK" for b in "LOTXZ"]
 
 
 def task(cells: int) -> Task:
-    """A screen of so many cells a side, with a row of boxes and a goal that nobody reaches."""
+    """A screen of so many cells a side, with boxes and a goal that no tick reaches."""
     boxes = [Widget("box", LABELS[i], i % cells, i // cells, (200, 220, 240)) for i in range(SCREENSHOTS + ATTEMPTS)]
-    screen = Screen(cells, cells, boxes, Goal("field", "AA", "CC"))
+    screen = Screen(cells, cells, boxes, Goal(None, ""))  # nothing is to change
     return Task("boxes", "Tick all", source="screen", fields={"screen": screen.row()})
 
 

@@ -60,7 +60,15 @@ def test_a_question_is_shown_the_turns_that_are_found_with_their_dates(renderer:
     assert done.score.questions[0] == pytest.approx(sum(done.score.questions[1:]) / 5)
     item = item_of(task_of(tmp_path, cfg), done)
     assert [row["category"] for row in item.questions] == [1, 2, 3, 4, 5]
-    assert item.questions[1]["scores"] == {"locomo_f1": 1.0, "set_f1": 1.0, "refused": 0.0, "evidence_recall": 1.0}
+    right = {
+        "locomo_f1": 1.0,
+        "set_f1": 1.0,
+        "refused": 0.0,
+        "evidence_recall": 1.0,
+        "earned": 1.0,
+        "agrees_with_f1": 1.0,
+    }
+    assert item.questions[1]["scores"] == right
     assert "set_f1" not in item.questions[4]["scores"]
 
 

@@ -87,10 +87,10 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capsys: pytest.CaptureFixtu
     write_data("squad", [source, str(tmp_path / "t.jsonl")], DataOptions(), Console())
     said = capsys.readouterr().out
     for line in (
-        "left out 2 answers that do not stand in their paragraph",
-        "left out 1 empty paragraphs",
-        "left out 1 questions whose id was there before",
-        "left out 2 questions without an answer",
+        "left out: answers that do not stand in their paragraph (2)",
+        "left out: empty paragraphs (1)",
+        "left out: questions whose id was there before (1)",
+        "left out: questions without an answer (2)",
     ):
         assert line in said
     assert [row["id"] for _, row in read_rows(tmp_path / "t.jsonl")] == ["a"]

@@ -54,7 +54,7 @@ def write_squad(sources: Sequence[str], target: Path, options: SquadOptions, say
     target = new_file(target)
     whole, named = read_squad(sources), ", ".join(sources)
     for what, count in sorted((+whole.left_out).items()):
-        say(f"left out {count:,} {what}")
+        say(f"left out: {what} ({count:,})")
     if not whole.rows:
         raise BadInput(f"{named} holds no question with an answer in its paragraph")
     found = whole if options.split is None else part_of(whole, options)

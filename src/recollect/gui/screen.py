@@ -20,7 +20,7 @@ WidgetKind = Literal["button", "field", "box", "list"]
 # what the fields of a row may be
 STRICT = ConfigDict(extra="forbid")
 Label = Annotated[str, Field(min_length=1, max_length=2)]  # letters that fit a cell
-Number = Annotated[int, Field(ge=0, strict=True)]
+Natural = Annotated[int, Field(ge=0, strict=True)]
 Cells = Annotated[int, Field(ge=1, le=60, strict=True)]
 Scale = Annotated[int, Field(ge=1, le=16, strict=True)]
 Byte = Annotated[int, Field(ge=0, le=255)]
@@ -34,13 +34,13 @@ class Widget:
     __pydantic_config__ = STRICT
     kind: WidgetKind
     label: Label
-    row: Number
-    column: Number
+    row: Natural
+    column: Natural
     colour: Colour
     text: str = ""  # of a field: what was typed; of a list: the line that was picked
     on: bool = False  # a box that is ticked, a button that was pressed
     lines: list[Label] = field(default_factory=list)  # of a list
-    first: Number = 0  # the line that a list shows at its top
+    first: Natural = 0  # the line that a list shows at its top
     shown: Cells = 1  # cells that it has, one below the other
 
     def holds(self, row: int, column: int) -> bool:
@@ -63,7 +63,7 @@ class Widget:
         return self.text, self.on
 
 
-Line = tuple[Widget, int]  # one of the lines that are written on a widget
+WidgetLine = tuple[Widget, int]  # one of the lines that are written on a widget
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Screen:
     goal: Goal
     background: Colour = (255, 255, 255)
     scale: Scale = 1
-    focus: Number | None = None  # the field that keys go to
+    focus: Natural | None = None  # the field that keys go to
 
     def row(self) -> dict[str, Any]:
         """The screen as plain values, for a task's fields."""
@@ -116,7 +116,7 @@ class Screen:
         return None if self.focus is None else self.widgets[self.focus]
 
     @property
-    def wanted(self) -> Line:
+    def wanted(self) -> WidgetLine:
         """The goal's widget, and which of its lines is to be picked."""
         widget = next(w for w in self.widgets if (w.kind, w.label) == (self.goal.kind, self.goal.label))
         return widget, widget.lines.index(self.goal.text) if widget.kind == "list" else 0

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from recollect.gui.action_syntax import SYNTAXES
 from recollect.gui.environment import GuiAction, Point
 from recollect.gui.on_screen import OnScreen
-from recollect.gui.screen import Line, Screen, reach_for
+from recollect.gui.screen import Screen, WidgetLine, reach_for
 from recollect.types import Task, Trajectory
 
-Said = Callable[[Point], tuple[int, int]]  # the numbers that a model says of a place
+PlaceInNumbers = Callable[[Point], tuple[int, int]]  # the numbers that a model says of a place
 
 
 def clicker(task: Task, trajectory: Trajectory) -> str:
@@ -40,7 +40,7 @@ def sloppy_clicker(task: Task, trajectory: Trajectory) -> str:
     return looking_for(chance.choice([(w, i) for w in screen.widgets for i in range(len(w.all_lines))]), world, screen)
 
 
-def looking_for(line: Line, world: OnScreen, screen: Screen) -> str:
+def looking_for(line: WidgetLine, world: OnScreen, screen: Screen) -> str:
     """A thought about something that is written, and the action at its place."""
     action, (widget, number) = reach_for(screen, *line), line
     seen = action.kind == "click" and action.point is not None
@@ -48,7 +48,7 @@ def looking_for(line: Line, world: OnScreen, screen: Screen) -> str:
     return f"Thought: {widget.all_lines[number]} {where}\n{SYNTAXES[world.syntax].write(action, world.frame)}"
 
 
-def read_aloud(screen: Screen, said: Said, seed: str) -> str:
+def read_aloud(screen: Screen, said: PlaceInNumbers, seed: str) -> str:
     """What is written on a screen and where, in any order."""
     lines = [(text, screen.centre(w, i)) for w in screen.widgets for i, text in enumerate(w.written)]
     random.Random(seed).shuffle(lines)

@@ -25,7 +25,7 @@ from recollect.samplers.fleet import members as fleet_members
 from recollect.samplers.fleet.fleet import Fleet
 from recollect.samplers.fleet.make_fleet import make_fleet
 from recollect.samplers.fleet.members import ServersGone
-from recollect.samplers.fleet.weight_files import WeightsByFiles
+from recollect.samplers.fleet.weights_by_files import WeightsByFiles
 from recollect.types import BadInput, Completion, Sampling
 from tests.samplers.fleet.standin_vllm import StandIn, serving
 

@@ -31,9 +31,9 @@ from recollect.samplers.fleet.members import FleetLimits, outside, started
 from recollect.samplers.fleet.server_process import OwnServer
 from recollect.samplers.fleet.vllm_command import ServerPlan, launch, logprobs_mode, python_of
 from recollect.samplers.fleet.weight_broadcast import WeightsByBroadcast
-from recollect.samplers.fleet.weight_files import WeightsByFiles
 from recollect.samplers.fleet.weight_store import WeightStore
 from recollect.samplers.fleet.weight_version import WeightVersion, WeightWay
+from recollect.samplers.fleet.weights_by_files import WeightsByFiles
 from recollect.types import BadInput, Sampling
 
 SERVERS = "servers"  # the folder of a run with the servers' logs, and with weights unless they go elsewhere

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OPERATION_S = 30.0  # for all members of a group to meet, and to take part in the broadcast of a bucket
 
 
-class HeldWeights:
+class SentWeights:
     """One version in host memory that the sender can be given."""
 
     def __init__(self, version: int, weights: NamedWeights) -> None:
@@ -88,16 +88,16 @@ class WeightsByBroadcast:
         """Nothing has to be shared."""
         return ""
 
-    def keep(self, version: int, weights: NamedWeights) -> HeldWeights:
+    def keep(self, version: int, weights: NamedWeights) -> SentWeights:
         """Copy a version to host memory."""
-        return HeldWeights(version, self._converted(weights))
+        return SentWeights(version, self._converted(weights))
 
     def _converted(self, weights: NamedWeights) -> Iterator[tuple[str, Tensor]]:
         for name, weight in weights:
             kind = self.dtype if weight.is_floating_point() else weight.dtype
             yield name, weight.detach().to("cpu", kind)
 
-    async def give(self, clients: Sequence[VllmClient], weights: HeldWeights) -> list[BaseException | None]:
+    async def give(self, clients: Sequence[VllmClient], weights: SentWeights) -> list[BaseException | None]:
         """Have servers load a version; what went wrong with each of them."""
         if len(clients) > 1:
             try:
@@ -107,13 +107,13 @@ class WeightsByBroadcast:
                 self.clear()  # whoever it was is found when each of them is alone
         return await asyncio.gather(*(self._alone(client, weights) for client in clients), return_exceptions=True)
 
-    async def _together(self, clients: Sequence[VllmClient], weights: HeldWeights) -> None:
+    async def _together(self, clients: Sequence[VllmClient], weights: SentWeights) -> None:
         if self.sender is None or self.members != tuple(clients):
             self.clear()
             self.sender, self.members = await joined(clients, self.device), tuple(clients)
         await send(self.sender, clients, weights)
 
-    async def _alone(self, client: VllmClient, weights: HeldWeights) -> None:
+    async def _alone(self, client: VllmClient, weights: SentWeights) -> None:
         if client in self.members:
             self.clear()  # a server is in one group at a time
         try:
@@ -157,7 +157,7 @@ async def joined(clients: Sequence[VllmClient], device: str) -> WeightSender:
     return sender
 
 
-async def send(sender: WeightSender, clients: Sequence[VllmClient], weights: HeldWeights) -> None:
+async def send(sender: WeightSender, clients: Sequence[VllmClient], weights: SentWeights) -> None:
     """Broadcast a version to the servers of a group, which load it and say so."""
     handovers = await all_of(*(client.begin() for client in clients))
     about, seconds = {"buckets": weights.buckets}, moving(weights)

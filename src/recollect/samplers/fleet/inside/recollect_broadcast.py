@@ -87,7 +87,7 @@ def _nccl(store: dist.Store, meeting: Meeting, limit: timedelta) -> Any:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class WeightBucket:
     """Some tensors as flat bytes."""
 
     flat: torch.Tensor
@@ -99,7 +99,7 @@ class Bucket:
         return {"bytes": len(self.flat), "tensors": self.tensors, "checksum": self.checksum}
 
 
-def buckets(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Bucket]:
+def buckets(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[WeightBucket]:
     """The weights, which are in host memory, in buckets."""
     part: list[tuple[str, torch.Tensor]] = []
     size = 0
@@ -139,14 +139,14 @@ def _room(weight: torch.Tensor) -> int:
     return size + -size % ALIGN
 
 
-def _packed(part: Sequence[tuple[str, torch.Tensor]], size: int) -> Bucket:
+def _packed(part: Sequence[tuple[str, torch.Tensor]], size: int) -> WeightBucket:
     flat, tensors, start = torch.zeros(size, dtype=torch.uint8), [], 0
     for name, weight in part:
         count = weight.numel() * weight.element_size()
         flat[start : start + count] = weight.contiguous().reshape(-1).view(torch.uint8)
         tensors.append([name, str(weight.dtype).removeprefix("torch."), list(weight.shape), start])
         start += _room(weight)
-    return Bucket(flat, tensors, checksum(flat))
+    return WeightBucket(flat, tensors, checksum(flat))
 
 
 # ---- the receiver ----
