@@ -61,10 +61,11 @@ def test_the_agent_chat_shows_the_picture() -> None:
     assert all(t.reward == 1.0 and t.turns[0].images == g.task.images for g in groups for t in g.trajectories)
 
 
-def test_the_sloppy_counter_counts_shapes_of_any_kind() -> None:
+def test_the_sloppy_counter_counts_well_and_mixes_kinds_up() -> None:
     groups = play(True, 120)
     counts = [g.task.fields["counts"] for g in groups]
     said = [g.trajectories[0].answer.split() for g in groups]
     assert all(int(number) == of[kind] for (kind, number), of in zip(said, counts, strict=True))
     assert {kind for kind, _ in said} == set(KINDS)
-    assert 0.25 < sum(g.trajectories[0].reward for g in groups) / len(groups) < 0.6
+    understood = [kind == g.task.fields["asked"] for g, (kind, _) in zip(groups, said, strict=True)]
+    assert 0.25 < sum(understood) / len(groups) < 0.5

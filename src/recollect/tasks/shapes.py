@@ -19,6 +19,7 @@ from recollect.types import IMAGE_MARK, Image, Task, Trajectory
 KINDS = ("circles", "squares", "triangles")
 GRID, CELL = 4, 16  # cells of a side, and their pixels
 MOST = 5  # shapes of a kind
+UNDERSTOOD = 0.4  # the share of questions in which the sloppy counter counts what was asked for
 Corners = tuple[int, int, int, int]
 
 
@@ -75,8 +76,11 @@ def counter(task: Task, trajectory: Trajectory) -> str:
 
 
 def sloppy_counter(task: Task, trajectory: Trajectory) -> str:
-    """What an agent says that counts well, but shapes of any kind."""
-    return _counted(task, random.Random(f"sloppy:{task.id}").choice(KINDS))
+    """What an agent says that counts well, but mostly mixes up the kind that was asked for with the next one."""
+    asked = task.fields["asked"]
+    taken_for = KINDS[(KINDS.index(asked) + 1) % len(KINDS)]
+    understood = random.Random(f"sloppy:{task.id}").random() < UNDERSTOOD
+    return _counted(task, asked if understood else taken_for)
 
 
 def _counted(task: Task, kind: str) -> str:
