@@ -34,6 +34,8 @@ def place(tmp_path: Path) -> str:
         {"type": "image", "image": "pictures/a.png"},
         {"type": "image", "image": {"bytes": A.data, "path": None}},
         {"image": "pictures/a.png"},
+        {"type": "image", "path": "pictures/a.png"},
+        {"type": "image", "url": to_url(A)},
     ],
 )
 def test_a_part_of_a_message(part: Any, place: str) -> None:
@@ -50,6 +52,7 @@ def test_the_column_of_verl(place: str) -> None:
         [{"bytes": A.data}, {"bytes": B.data, "path": "x"}],
         ["pictures/a.png", "b.png"],
         [to_url(A), B.data],
+        [{"image": "pictures/a.png"}, {"image_url": {"url": to_url(B)}}],
     ]
     for column in columns:
         row, images = without_images({"prompt": messages, "images": column}, ("prompt",), place)
@@ -88,6 +91,8 @@ def test_a_row_without_images_is_as_it_was() -> None:
         ({"question": "?", "images": ["http://x/c.png"]}, "not fetched"),
         ({"question": [{"role": "user", "content": [{"type": "image", "image": 7}]}]}, "and not '7'"),
         ({"answer": "a", "images": [A.data]}, "no words of the user"),
+        ({"question": "?", "images": [{"image": "b.png", "max_pixels": 50176}]}, "max_pixels of one image; .*config"),
+        ({"question": [{"type": "image", "image": A.data, "resized_width": 28}]}, "resized_width of one image"),
         ({"question": "?", "images": [A.data] * 70}, "more than 64 images"),
         ({"question": [{"role": "assistant", "content": [{"type": "image", "image": A.data}]}]}, "a reply holds an"),
     ],

@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 import PIL.Image
+import PIL.ImageOps
 import pytest
 
 from recollect.images import image_files
@@ -36,6 +37,42 @@ def test_an_image_of_any_mode(mode: str) -> None:
     image = read_image(png(mode=mode), "f")
     assert (image.width, image.height, image.kind) == (6, 4, "png")
     assert pixels(image).mode == "RGB"
+
+
+def saved(picture: PIL.Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white(mode: str) -> None:
+    """Black ink on nothing, as drawings and formulas are stored."""
+    drawing = PIL.Image.new("RGBA", (6, 4), (0, 0, 0, 0))
+    drawing.putpixel((2, 1), (0, 0, 0, 255))
+    seen = pixels(read_image(saved(drawing.convert(mode)), "f"))
+    assert (seen.mode, seen.getpixel((0, 0)), seen.getpixel((2, 1))) == ("RGB", (255, 255, 255), (0, 0, 0))
+
+
+def test_grey_of_16_bits() -> None:
+    scan = PIL.Image.new("I;16", (6, 4), 257 * 100)
+    assert pixels(read_image(saved(scan), "f")).getpixel((1, 1)) == (100, 100, 100)
+
+
+@pytest.mark.parametrize("held", range(1, 9))
+def test_a_photo_is_upright(held: int) -> None:
+    about, photo = PIL.Image.Exif(), PIL.Image.new("RGB", (48, 32), "white")
+    about[0x0112] = held
+    photo.paste("black", (0, 0, 8, 8))
+    image = read_image(saved(photo, "JPEG", exif=about, quality=95), "f")
+    upright = PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(image.data))).convert("RGB")
+    assert (image.width, image.height) == upright.size == ((48, 32) if held < 5 else (32, 48))
+    assert pixels(image).tobytes() == upright.tobytes()
+
+
+def test_a_photo_whose_camera_says_nonsense() -> None:
+    image = read_image(saved(PIL.Image.new("RGB", (48, 32)), "JPEG", exif=b"Exif\0\0nonsense"), "f")
+    assert pixels(image).size == (image.width, image.height) == (48, 32)
 
 
 def test_equal_files_are_one_object_while_somebody_holds_it() -> None:

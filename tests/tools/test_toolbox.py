@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from recollect.config import Config
+from recollect.images.image_files import to_url
 from recollect.tools import TOOLS, Maker, OpenTools, Toolbox, ToolResult, stop, tool
 from recollect.tools.observe import cut
 from recollect.types import BadInput, Task, ToolCall, Trajectory
+from tests.seeing import pictures
 from tests.tools.conftest import TASK, call, one, with_tools
 from tests.waiting import LONG
 
@@ -361,6 +363,7 @@ def test_names_are_resolved_and_refused(tmp_path: Path) -> None:
 
 
 SERVER = '''
+from mcp.types import ImageContent
 from mcp.server.mcpserver import MCPServer
 server = MCPServer("small")
 
@@ -374,16 +377,22 @@ def fail() -> str:
     """Fail."""
     raise ValueError("broken on purpose")
 
+@server.tool()
+def look(broken: bool = False) -> list:
+    """Take a screenshot."""
+    return ["a page", ImageContent(type="image", data="AAAA" if broken else PICTURE, mime_type="image/png")]
+
 server.run()
 '''
 
 
 def test_an_mcp_server_is_tools(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
-    (tmp_path / "server.py").write_text(SERVER)
+    image = pictures()[0]
+    (tmp_path / "server.py").write_text(f"PICTURE = {to_url(image).partition(',')[2]!r}\n{SERVER}")
     box = Toolbox([f"mcp:stdio:{sys.executable} {tmp_path}/server.py", "calculator"])
     try:
-        assert box.names == ["repeat", "fail", "calculator"]
+        assert box.names == ["repeat", "fail", "look", "calculator"]
         parameters = box.schemas[0]["function"]["parameters"]
         assert parameters["required"] == ["text"]
         for _ in range(2):  # in two event loops
@@ -392,6 +401,10 @@ def test_an_mcp_server_is_tools(tmp_path: Path) -> None:
         assert failed.outcome == "exception"
         assert "fail" in failed.text
         assert one(box, "repeat", times=3).outcome == "exception"
+        assert one(box, "look") == ToolResult("a page", images=(image,))
+        broken = one(box, "look", broken=True)
+        assert (broken.outcome, broken.images) == ("exception", ())
+        assert "not an image" in broken.text
     finally:
         asyncio.run(box.close())
     assert one(box, "repeat", text="a").outcome == "exception"

@@ -17,6 +17,7 @@ PART_TYPES = ("image", "image_url", "input_image")
 TEXT_TYPES = ("text", "input_text", "output_text")
 COLUMNS = ("images", "image")
 HOLDERS = ("bytes", "image", "image_url", "url", "path")  # of an image inside an object
+SIZES = ("min_pixels", "max_pixels", "resized_width", "resized_height")  # of one image, in qwen-vl-utils' objects
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 PLACEHOLDER = "<image>"
 NOTHING = object()
@@ -50,6 +51,7 @@ class ImageColumn:
 def image_from(value: Any, place: str, folder: Path | None) -> Image:
     """An image from bytes, a data URL, a path beside the data file, or an object with one of them."""
     if isinstance(value, Mapping):
+        _check_sizes(value, place)
         value = next((value[k] for k in HOLDERS if value.get(k) is not None), None)
         if isinstance(value, Mapping):
             return image_from(value, place, folder)
@@ -63,6 +65,15 @@ def image_from(value: Any, place: str, folder: Path | None) -> Image:
         raise BadInput(f"{place}: an image is given as a data URL here, and not as {value[:60]!r}")
     path = Path(value.removeprefix("file://")).expanduser()
     return from_file(path if path.is_absolute() else folder / path, place)
+
+
+def _check_sizes(about: Mapping[str, Any], place: str) -> None:
+    """Refuse an image that asks for a size of its own."""
+    if (name := next((name for name in SIZES if about.get(name) is not None), None)) is not None:
+        raise BadInput(
+            f"{place}: {name} of one image; the size of all is in the model's preprocessor_config.json (min_pixels, "
+            "max_pixels): set it there, or scale the picture"
+        )
 
 
 def marked(content: Any, column: ImageColumn) -> Any:
@@ -81,7 +92,8 @@ def _part(part: Any, column: ImageColumn) -> str:
     if isinstance(part, str):
         return str(marked(part, column))
     if _is_image(part):
-        value = next((part[k] for k in PART_TYPES if part.get(k) is not None), NOTHING)
+        _check_sizes(part, column.place)
+        value = next((part[k] for k in (*PART_TYPES, *HOLDERS) if part.get(k) is not None), NOTHING)
         column.next() if value is NOTHING else column.take(value)
         return IMAGE_MARK
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
@@ -118,7 +130,7 @@ def column_of(row: Mapping[str, Any]) -> tuple[str, list[Any]] | None:
 def _may_be_image(value: Any) -> bool:
     if isinstance(value, str):
         return value.startswith("data:image/") or value.lower().endswith(SUFFIXES)
-    return isinstance(value, bytes) or (isinstance(value, Mapping) and bool({"bytes", "path", "url"} & value.keys()))
+    return isinstance(value, bytes) or (isinstance(value, Mapping) and any(name in value for name in HOLDERS))
 
 
 def without_images(

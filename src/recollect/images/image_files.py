@@ -24,6 +24,8 @@ MOST_IMAGES = 64  # in one conversation of a data row or a request
 MOST_IN_ALL = 200_000_000  # pixels of all of them
 NARROWEST = f"{MOST_RATIO} : 1 is allowed"
 KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+ORIENTATION = 0x0112  # the tag in which a camera says how it was held
+TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 _DATA = "data:image/"
 
 _known: WeakValueDictionary[str, Image] = WeakValueDictionary()  # by digest
@@ -53,6 +55,8 @@ def read_image(data: bytes, place: str) -> Image:
                 width, height = found.size
                 check_size(width, height, place)
                 found.load()
+                if _held(found) > 4:  # on its side
+                    width, height = height, width
                 kind = str(found.format).lower()
     except BadInput:
         raise
@@ -86,9 +90,34 @@ def drawn(picture: Any) -> Image:
 
 
 def pixels(image: Image) -> Any:
-    """Pillow's picture of an image, in red, green and blue."""
-    with pillow().open(io.BytesIO(image.data)) as found:
-        return found.convert("RGB")
+    """Pillow's picture of an image as people see it, in red, green and blue."""
+    library = pillow()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", library.DecompressionBombWarning)
+        with library.open(io.BytesIO(image.data), formats=KINDS) as found:
+            return in_colours(found)
+
+
+def _held(picture: Any) -> int:
+    """How a camera was held, 1 to 8; 1: upright."""
+    try:
+        found = picture.getexif().get(ORIENTATION, 1)
+    except Exception:  # what is there besides the picture may be broken
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def in_colours(picture: Any) -> Any:
+    """A picture in red, green and blue: upright, on white where it is transparent, 16 bits of grey as 8."""
+    turn = _held(picture)
+    upright = picture.transpose(pillow().Transpose[TURNS[turn - 2]]) if turn > 1 else picture
+    if upright.mode.startswith("I"):
+        upright = upright.convert("I").point(lambda value: value / 257).convert("L")
+    if not upright.has_transparency_data:
+        return upright.convert("RGB")
+    clear = upright.convert("RGBA")
+    paper = pillow().new("RGBA", clear.size, "white")
+    return pillow().alpha_composite(paper, clear).convert("RGB")
 
 
 def from_file(path: Path, place: str) -> Image:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from recollect.chat.media import PARTS, WHY
+from recollect.images.content import ImageColumn
 from recollect.runtime.error_text import named_error
 from recollect.tools.signature import Signature
 from recollect.tools.tool_definition import TIMEOUT_S, Tool
@@ -102,12 +103,16 @@ class ToolServer:
         self._thread.join(CLOSE_S)
 
 
-def _shown(result: Any) -> ToolResult | str:
-    """The text of what a server answered; an error that it reports, or an image, is the tool's exception."""
-    if (found := next((PARTS[block.type] for block in result.content if block.type in PARTS), None)) is not None:
-        raise ValueError(f"the tool returned {found}; {WHY}")
-    parts = [getattr(block, "text", None) or f"[{block.type}]" for block in result.content]
-    if not parts and result.structured_content is not None:
+def _shown(result: Any) -> ToolResult:
+    """What a server answered: its text and its images; an error that it reports, or sound, is the tool's exception."""
+    column, parts = ImageColumn([], "the tool", None), list[str]()
+    for block in result.content:
+        if block.type == "image":
+            column.take(f"data:{block.mime_type};base64,{block.data}")
+        elif block.type in PARTS:
+            raise ValueError(f"the tool returned {PARTS[block.type]}; {WHY}")
+        else:
+            parts.append(getattr(block, "text", None) or f"[{block.type}]")
+    if not result.content and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    text = "\n".join(parts)
-    return ToolResult(text, "exception") if result.is_error else text
+    return ToolResult("\n".join(parts), "exception" if result.is_error else "ok", images=tuple(column.taken))

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from recollect.chat.media import WHY, media_in
 from recollect.images.content import ImageColumn, image_from, marked
-from recollect.images.image_files import check_size, drawn
+from recollect.images.image_files import check_size, drawn, in_colours
 from recollect.types import IMAGE_MARK, Image, ToolResult
 
 
@@ -77,7 +77,7 @@ def as_image(value: Any) -> Image:
     if not is_picture(value):
         return image_from(value, "the tool's image", None)
     check_size(value.width, value.height, "the tool's image")
-    return drawn(value.convert("RGB"))
+    return drawn(in_colours(value))
 
 
 def as_result(value: Any, most: int) -> ToolResult:
