@@ -109,3 +109,22 @@ def test_a_dry_run_says_what_was_taken(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert "there is no reward model" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+PICTURES = """data.image_key=images data.filter_overlong_prompts=True data.truncation=error data.return_multi_modal_inputs=False
+ actor_rollout_ref.model.lora_rank=64 actor_rollout_ref.model.lora_alpha=32 actor_rollout_ref.model.target_modules=all-linear
+ actor_rollout_ref.model.exclude_modules=.*visual.* actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.limit_images=4
+ +actor_rollout_ref.rollout.engine_kwargs.vllm.disable_mm_preprocessor_cache=True"""
+
+
+def test_verls_settings_for_pictures() -> None:
+    model = ["actor_rollout_ref.model.path=scratch_vision", "data.train_files=train.parquet", "agent.agent_type=chat"]
+    assert composed(None, [*PICTURES.split(), *model]).cfg.actor_rollout_ref.model.lora_rank == 64
+    refused = {
+        "actor_rollout_ref.actor.freeze_vision_tower=False": "exclude_modules=.*a frozen vision tower gets none",
+        "data.image_key=photos": "in the column `images`",
+        "data.mm_processor_kwargs.max_pixels=50176": "preprocessor_config.json of the model's folder",
+    }
+    for setting, why in refused.items():
+        with pytest.raises(BadInput, match=why):
+            composed(None, [*PICTURES.split(), *model, setting])

@@ -9,7 +9,8 @@ from recollect.config.translate.key_answer import Alias, Answer, Given, Refused,
 
 PROCESSES = "how many processes prepare data; the tasks and their order are the same"
 COLUMNS = "it adds a column to verl's batches; agents here always see the whole row"
-PICTURES = "pictures, videos and sound are not read"
+MEDIA = "videos and sound are not read"
+PICTURES = "how pictures are scaled and cut is in the preprocessor_config.json of the model's folder: set it there"
 READER = "files are read by recollect: data.prompt_key, data.context_key and data.answer_key name the fields"
 TOOLS = "tools are named with agent.tools=[NAME] or agent.tools=[FILE.py:FUNCTION]"
 FOREIGN_CODE = "code that comes with a model or data set is not run; a model that transformers knows needs none"
@@ -47,10 +48,10 @@ ANSWERS: Mapping[str, Answer] = {
     "data.filter_overlong_prompts_workers": Same(PROCESSES),
     "data.validation_shuffle": Same("every held-out task is measured once, and its sampling noise is its own"),
     "data.image_patch_size": Refused(PICTURES),
-    "data.image_key": Refused(PICTURES),
-    "data.video_key": Refused(PICTURES),
-    "data.audio_key": Refused(PICTURES),
-    "data.return_multi_modal_inputs": Same("there are no pictures, videos or sound in a batch"),
+    "data.image_key": Refused("pictures are in the column `images` or `image`", fine=("image",)),
+    "data.video_key": Refused(MEDIA),
+    "data.audio_key": Refused(MEDIA),
+    "data.return_multi_modal_inputs": Same("pictures go with the sequences that show them"),
     "data.mm_processor_kwargs": Refused(PICTURES),
     "data.mm_processor_kwargs.*": Refused(PICTURES),
     "data.continuous_token.*": Same("sampled ids are trained as they are, and a conversation grows by appending"),

@@ -103,6 +103,12 @@ def both(place: str) -> dict[str, Answer]:
     }
 
 
+def _a_frozen_tower(key: str, value: Any, given: Given) -> bool:
+    """True where the vision tower gets no adapter anyway."""
+    frozen = str(given.get("actor_rollout_ref.actor.freeze_vision_tower", True)).lower() != "false"
+    return value in ("visual", ".*visual.*") and frozen
+
+
 def model(place: str) -> dict[str, Answer]:
     """Answers to the settings of a model."""
     return {
@@ -117,7 +123,10 @@ def model(place: str) -> dict[str, Answer]:
         f"{place}.override_config": Refused("a model keeps the configuration in its folder; change it there"),
         f"{place}.override_config.*": Refused("a model keeps the configuration in its folder; change it there"),
         f"{place}.enable_activation_offload": Same(SPARING),
-        f"{place}.exclude_modules": Refused("name the modules that get an adapter with target_modules"),
+        f"{place}.exclude_modules": Refused(
+            "name the modules that get an adapter with target_modules; a frozen vision tower gets none",
+            when=_a_frozen_tower,
+        ),
         f"{place}.lora_adapter_path": Refused(
             "set the model's path to the folder with the adapter: it is loaded merged"
         ),

@@ -66,6 +66,7 @@ ANSWERS: Mapping[str, Answer] = {
     f"{R}.nnodes": Alias(f"{R}.nnodes", "nodes for servers alone; 0: they are where the learner is"),
     f"{R}.n_gpus_per_node": Alias(f"{R}.n_gpus_per_node", "of each node for servers"),
     f"{R}.disaggregation.*": Refused(GPUS),
+    f"{R}.engine_kwargs.vllm.disable_mm_preprocessor_cache": Same("a picture is read once in any case"),
     f"{R}.engine_kwargs.*": Refused(ENGINE),
     f"{R}.update_weights_bucket_megabytes": Same(TRANSPORT),
     f"{R}.checkpoint_engine.*": Same(TRANSPORT),
@@ -111,5 +112,5 @@ ANSWERS: Mapping[str, Answer] = {
     f"{R}.qat.*": Refused("weights are not quantised in training"),
     f"{R}.mtp": Refused("layers that predict several tokens are not sampled with"),
     f"{R}.mtp.*": Refused("layers that predict several tokens are not sampled with"),
-    f"{R}.limit_images": Refused("pictures are not read"),
+    f"{R}.limit_images": Same("a prompt holds as many pictures as fit; a row may have 64"),
 }
