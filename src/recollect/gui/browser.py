@@ -1,7 +1,7 @@
-"""A page in a real Chromium as an environment. Pages are local: nothing is loaded from a network.
+"""A page in a real Chromium as an environment. Pages are local: nothing is loaded but from the hosts of gui.hosts.
 
-A task has under `page` the page's `html`, or a `file` beside its data file, and a `goal`: an expression of JavaScript
-that is true when the goal state is there. Chromium is the machine's own; Playwright drives it.
+A task has under `page` the page's `html`, a `file` beside its data file or a `url`, and a `goal`: an expression of
+JavaScript that is true when the goal state is there. Chromium is the machine's own; Playwright drives it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import base64
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from recollect.config import Config
 from recollect.gui.environment import GuiAction
 from recollect.images.image_files import read_image
+from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Image, Task
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -28,6 +30,8 @@ FLAGS = (
 LOCAL = ("file:", "data:", "about:", "blob:")  # how addresses begin that are on this machine
 WIDTH, HEIGHT = 640, 480
 DEADLINE_MS = 10_000  # of one call
+LOADS = 5  # pages that may follow each other while one is asked
+GOES_ON = ("context was destroyed", "because of a navigation", "Cannot find context")  # what it says when one does
 WAIT_S = 0.5
 NOTCH = 100  # pixels of a step of scrolling
 CLICKS = {
@@ -67,11 +71,12 @@ def find_chromium() -> str | None:
 class BrowserPage:
     """A page of one attempt, in a browser of its own, which starts when it is first seen. It is an `Environment`."""
 
-    def __init__(self, address: str, goal: str, width: int = WIDTH, height: int = HEIGHT) -> None:
-        self.address, self.goal, self.size = address, goal, (width, height)
+    def __init__(
+        self, address: str, goal: str, size: tuple[int, int] = (WIDTH, HEIGHT), hosts: Sequence[str] = ()
+    ) -> None:
+        self.address, self.goal, self.size, self.hosts = address, goal, size, frozenset(map(str.lower, hosts))
         self._driver: Any = None
         self._browser: Any = None
-        self._page: Any = None
         self._profile: tempfile.TemporaryDirectory[str] | None = None
 
     async def see(self) -> Image:
@@ -94,7 +99,15 @@ class BrowserPage:
 
     async def reached(self) -> bool:
         """True when the task's expression is."""
-        return await (await self._open()).evaluate(f"Boolean({self.goal})") is True
+        for _ in range(LOADS):
+            page = await self._open()
+            try:
+                return await page.evaluate(f"Boolean({self.goal})") is True
+            except Exception as error:  # Playwright's own
+                if not any(sign in str(error) for sign in GOES_ON):
+                    raise
+            await page.wait_for_load_state("domcontentloaded")
+        return False
 
     async def ended(self) -> bool:
         """A page goes on until its goal is reached."""
@@ -108,17 +121,19 @@ class BrowserPage:
             if self._driver is not None:
                 await self._driver.stop()
         finally:
-            self._page = self._browser = self._driver = None
+            self._browser = self._driver = None
             if self._profile is not None:
                 self._profile.cleanup()
                 self._profile = None
 
     async def _open(self) -> Any:
-        if self._page is not None:
-            return self._page
+        """The newest page, as a click may have opened another."""
+        if self._browser is not None:
+            return self._browser.pages[-1] if self._browser.pages else await self._browser.new_page()
         from playwright.async_api import async_playwright
 
         width, height = self.size
+        rules = ["MAP * ~NOTFOUND", *(f"EXCLUDE {host}" for host in sorted(self.hosts))]
         self._profile = tempfile.TemporaryDirectory(prefix="recollect-browser-", ignore_cleanup_errors=True)
         self._driver = await async_playwright().start()
         self._browser = await self._driver.chromium.launch_persistent_context(
@@ -126,17 +141,35 @@ class BrowserPage:
             executable_path=find_chromium(),
             headless=True,
             chromium_sandbox=os.geteuid() != 0,  # which root cannot have
-            args=list(FLAGS),
+            args=[*FLAGS, f"--host-resolver-rules={','.join(rules)}"],
             viewport={"width": width, "height": height},
-            offline=True,
+            offline=not self.hosts,
+            service_workers="block",  # whose requests nobody could look at
             accept_downloads=False,
             timeout=3 * DEADLINE_MS,
         )
         self._browser.set_default_timeout(DEADLINE_MS)
-        await self._browser.route("**/*", _local_alone)
-        self._page = self._browser.pages[0] if self._browser.pages else await self._browser.new_page()
-        await self._page.goto(self.address)
-        return self._page
+        await self._browser.route("**/*", self._let_through)
+        await self._browser.route_web_socket("**/*", self._connect)
+        page = self._browser.pages[0] if self._browser.pages else await self._browser.new_page()
+        await page.goto(self.address)
+        return page
+
+    def _may_load(self, url: str) -> bool:
+        """True for what is on this machine, and for hosts that are allowed."""
+        return url.startswith(LOCAL) or _host(url) in self.hosts
+
+    async def _let_through(self, route: Any) -> None:
+        if self._may_load(route.request.url):
+            await route.continue_()
+        else:
+            await route.abort()
+
+    async def _connect(self, socket: Any) -> None:
+        if self._may_load(socket.url):
+            socket.connect_to_server()
+        else:
+            await socket.close()
 
     async def _press(self, page: Any, keys: str) -> str:
         names = [KEYS.get(key.lower(), key) for key in keys.replace("+", " ").split()]
@@ -165,14 +198,6 @@ class BrowserPage:
             await mouse.click(x, y, button=button, click_count=count)
 
 
-async def _local_alone(route: Any) -> None:
-    """Let through what is on this machine, and nothing else."""
-    if route.request.url.startswith(LOCAL):
-        await route.continue_()
-    else:
-        await route.abort()
-
-
 def browser_page(task: Task, cfg: Config) -> BrowserPage:
     """The page that a task describes under `page`."""
     said = task.fields.get("page")
@@ -182,12 +207,31 @@ def browser_page(task: Task, cfg: Config) -> BrowserPage:
     sizes = [said.get(name, most) for name, most in (("width", WIDTH), ("height", HEIGHT))]
     if not all(isinstance(n, int) and 50 <= n <= 4000 for n in sizes):
         raise BadInput(f"task {task.id}: a page's width and height are between 50 and 4000 pixels")
+    width, height = sizes
+    return BrowserPage(_address(said, task, cfg.gui.hosts), said["goal"], (width, height), cfg.gui.hosts)
+
+
+def _address(said: Mapping[str, Any], task: Task, hosts: Sequence[str]) -> str:
+    """Where a page is that a task describes."""
     if isinstance(said.get("html"), str):
-        return BrowserPage("data:text/html;charset=utf-8;base64," + _base64(said["html"]), said["goal"], *sizes)
+        return "data:text/html;charset=utf-8;base64," + _base64(said["html"])
+    if isinstance(url := said.get("url"), str):
+        if not url.startswith(("http://", "https://")) or _host(url) not in map(str.lower, hosts):
+            raise BadInput(f"task {task.id}: {url[:80]} is on none of the hosts of gui.hosts={listed(hosts)}")
+        return url
     path = Path(task.place.partition(", ")[0]).parent / str(said.get("file", ""))
     if not path.is_file():
-        raise BadInput(f"task {task.id}: there is no page at {path}; give its `html`, or a `file` beside the data")
-    return BrowserPage(path.absolute().as_uri(), said["goal"], *sizes)
+        raise BadInput(
+            f"task {task.id}: there is no page at {path}; give its `html`, `url`, or a `file` beside the data"
+        )
+    return path.absolute().as_uri()
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def check_browser() -> None:

@@ -111,9 +111,10 @@ def test_a_dry_run_says_what_was_taken(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-PICTURES = """data.image_key=images data.filter_overlong_prompts=True data.truncation=error data.return_multi_modal_inputs=False
- actor_rollout_ref.model.lora_rank=64 actor_rollout_ref.model.lora_alpha=32 actor_rollout_ref.model.target_modules=all-linear
- actor_rollout_ref.model.exclude_modules=.*visual.* actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.limit_images=4
+PICTURES = """data.image_key=images data.filter_overlong_prompts=True data.truncation=error
+ data.return_multi_modal_inputs=False actor_rollout_ref.model.lora_rank=64 actor_rollout_ref.model.lora_alpha=32
+ actor_rollout_ref.model.target_modules=all-linear actor_rollout_ref.model.exclude_modules=.*visual.*
+ actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.limit_images=4
  +actor_rollout_ref.rollout.engine_kwargs.vllm.disable_mm_preprocessor_cache=True"""
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recollect.chat import TEMPLATES, TOOL_PARSERS
-from recollect.config.schema.bounds import address, address_or_model, choice, must, not_negative, positive, share
+from recollect.config.schema.bounds import (
+    address,
+    address_or_model,
+    choice,
+    each_host,
+    must,
+    not_negative,
+    positive,
+    share,
+)
 
 
 @dataclass
@@ -80,6 +89,7 @@ class Gui:
     # what the numbers of a place are: pixels as the model's processor scales the picture, or thousandths of it
     coordinates: str = choice("pixels", "thousandths")
     history: int = positive(5)  # screenshots in a prompt; older ones are left out
+    hosts: list[str] = each_host()  # what a browser's pages may load from besides this machine's files; empty: nothing
 
 
 @dataclass

@@ -6,6 +6,7 @@ Rules between settings are in `config/rules.py`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -112,6 +113,16 @@ def each_address(default: list[str]) -> Any:
         return wrong or (f"{key} names a server twice" if len({v.rstrip("/") for v in values}) < len(values) else "")
 
     return limited(default, rule)
+
+
+def each_host() -> Any:
+    """A list of names of hosts, or of IPv4 addresses; empty by default."""
+
+    def rule(key: str, values: list[str]) -> str:
+        wrong = next((v for v in values if not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", v)), None)
+        return "" if wrong is None else f"{key}: {wrong} is no host; it is a name without http:// and port"
+
+    return limited([], rule)
 
 
 FIRST: Any = object()
