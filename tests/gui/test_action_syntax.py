@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -155,3 +156,12 @@ def test_nothing_that_a_model_says_breaks_the_reader(text: str, name: str) -> No
     for whole in (text, f"Action: click({text})", f"<tool_call>{text}", f'<tool_call>{{"arguments": {text}}}'):
         with suppress(BadAction):
             SYNTAXES[name].read(whole, FRAME)
+
+
+@pytest.mark.parametrize("name", SYNTAXES)
+@pytest.mark.parametrize("said", ["a", "a(", "Action: click(", "<tool_call>{", "x='"])
+def test_a_model_that_repeats_itself_costs_no_time(said: str, name: str) -> None:
+    start = perf_counter()
+    with suppress(BadAction):
+        SYNTAXES[name].read(said * (30_000 // len(said)), FRAME)
+    assert perf_counter() - start < 4

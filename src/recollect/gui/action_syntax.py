@@ -52,7 +52,7 @@ class Frame:
 
 ReadAction = Callable[[str, Frame], GuiAction]
 
-_CALL = re.compile(r"([a-z_]+)\(([^\n]*)\)\s*$", re.MULTILINE)
+_CALL = re.compile(r"(?<![a-z_])([a-z_]+)\((.*)\)$")  # at the end of a line
 _ARGUMENT = re.compile(r"([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _UI_TARS: dict[str, ActionKind] = {
@@ -80,10 +80,11 @@ _STEPS = {"down": (5, 0), "up": (-5, 0), "right": (0, 5), "left": (0, -5)}  # do
 
 def read_ui_tars(text: str, frame: Frame) -> GuiAction:
     """The action of a text that ends with `Action: click(start_box='(10,20)')` or the like."""
-    calls = _CALL.findall(text.rpartition("Action:")[2].strip())
-    if not calls:
+    lines = (line.rstrip() for line in text.rpartition("Action:")[2].split("\n"))
+    call = next((found for line in lines if line.endswith(")") and (found := _CALL.search(line))), None)
+    if call is None:
         raise BadAction("there is no action; write one such as Action: click(start_box='(10,20)')")
-    name, inside = calls[0]
+    name, inside = call.groups()
     kind = _UI_TARS.get(name)
     if kind is None:
         raise BadAction(f"there is no action {name[:40]}; there are {', '.join(_UI_TARS)}")
