@@ -14,6 +14,7 @@ import pytest
 from recollect.config import Config
 from recollect.config.compose import compose, from_yaml, to_yaml
 from tests import commands
+from tests.seeing import save_seeing
 
 MEMAGENT = r"""
 python3 -m verl.trainer.main_ppo \
@@ -347,6 +348,51 @@ def test_agentflys_commands_train(kind: str, tmp_path: Path, brief_model: str) -
     (step,) = (r for r in rows if "reward/mean" in r)
     assert step["rollout/failures"] == 0
     assert json.loads((run / "report.json").read_text())["fidelity"] == 1
+
+
+SCREENS = {  # what the guide's first command has in other words for an agent that sees
+    "data.train_batch_size=64": "data.train_batch_size=2",
+    "agent.agent_type=hf": "agent.agent_type=gui",
+    "agent.tools=[calculator]": "agent.max_tokens_per_turn=8",
+    "agent.template=qwen2.5": "agent.template=qwen2.5-vl",
+    "agent.reward_name=math_reward_string_equal": "agent.reward_name=gui_goal",
+    "agent.num_chains=8": "agent.num_chains=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64": "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "trainer.total_training_steps=100": "trainer.total_training_steps=1",
+}
+
+
+@pytest.fixture
+def gui_words(tmp_path: Path) -> list[str]:
+    """The guide's options for an agent that sees, with a random small Qwen2.5-VL and made-up screens as files."""
+    from recollect.tasks.screens import make_task
+
+    tasks = [make_task(compose(None, ["agent.agent_type=gui"]), 0, i, "train") for i in range(2)]
+    rows = json.dumps([{"question": t.question, "answer": "", **t.fields} for t in tasks])
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.json").write_text(rows)
+    words = [SCREENS.get(word, word) for word in agentfly_words("hf", str(save_seeing(tmp_path / "model")))]
+    assert set(SCREENS.values()) <= set(words)
+    return words
+
+
+def test_agentflys_options_for_screens_are_accepted(gui_words: list[str], tmp_path: Path) -> None:
+    done = recollect("train", "--dry-run", *gui_words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "reward  gui_goal" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_agentflys_options_for_screens_train(gui_words: list[str], tmp_path: Path) -> None:
+    done = recollect("train", *gui_words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs" / "AgentRL").iterdir()
+    report = json.loads((run / "report.json").read_text())
+    (step,) = (r for r in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "reward/mean" in r)
+    assert (report["fidelity"], step["rollout/failures"]) == (1, 0)
+    assert list((run / "trajectories" / "images").glob("*.png"))
+    assert (run / "checkpoints" / "step-1" / "preprocessor_config.json").is_file()
 
 
 def test_a_search_with_nothing_configured_says_so_and_runs(tmp_path: Path) -> None:
