@@ -216,7 +216,7 @@ def _address(said: Mapping[str, Any], task: Task, hosts: Sequence[str]) -> str:
     if isinstance(said.get("html"), str):
         return "data:text/html;charset=utf-8;base64," + _base64(said["html"])
     if isinstance(url := said.get("url"), str):
-        if not url.startswith(("http://", "https://")) or _host(url) not in map(str.lower, hosts):
+        if not url.startswith(("http://", "https://")) or (_host(url) or "") not in map(str.lower, hosts):
             raise BadInput(f"task {task.id}: {url[:80]} is on none of the hosts of gui.hosts={listed(hosts)}")
         return url
     path = Path(task.place.partition(", ")[0]).parent / str(said.get("file", ""))
