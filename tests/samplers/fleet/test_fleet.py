@@ -202,6 +202,8 @@ def test_damaged_weights_are_not_loaded(fleets: Fleets, model: torch.nn.Module) 
         ("dtype", r"it computes in bfloat16, not in float32"),
         ("mode", r"it reports raw_logprobs, and processed_logprobs are needed"),
         ("hidden_size", r"it serves another model: its hidden_size is 17"),
+        ("rope", r"it serves another model: its rope_parameters is .*12345"),
+        ("eps", r"it serves another model: its rms_norm_eps is 0.5"),
         ("gone", r"nothing answers there"),
     ],
 )
@@ -213,6 +215,10 @@ def test_servers_that_do_not_fit_are_refused_in_one_line(
     values = {"blind": True, "window": 100, "dtype": "bfloat16", "mode": "raw_logprobs"}
     if fault == "hidden_size":
         server.model.config.hidden_size = 17
+    elif fault == "rope":
+        server.model.config.rope_parameters = {**server.model.config.rope_parameters, "rope_theta": 12345.0}
+    elif fault == "eps":
+        server.model.config.rms_norm_eps = 0.5
     elif fault == "gone":
         fleet.members.servers[0].url = "http://127.0.0.1:9"
     else:

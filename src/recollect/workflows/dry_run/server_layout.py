@@ -66,8 +66,8 @@ def server_needs(cfg: Config) -> ServerNeeds:
 
 
 def _ask(cfg: Config, path: str) -> None:
-    """Look at servers that run already, as the run will at its start."""
-    fleet = make_fleet(cfg, path, decode=lambda ids: "")
+    """Look at servers that run already, as the run will at its start; the run itself may be under way."""
+    fleet = make_fleet(cfg, path, decode=lambda ids: "", within=f"dry-run-{os.getpid()}")
     try:
         fleet.look()
     finally:
