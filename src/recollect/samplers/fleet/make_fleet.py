@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
             "actor_rollout_ref.rollout.weight_sync=broadcast: NCCL has one process on a GPU, and these servers share "
             "the learner's: set weight_sync=files, or give servers GPUs of their own"
         )
+    _refuse_crowded(cfg, places)
     plans = [
         ServerPlan(
             folder=str(run / SERVERS / "model"),
@@ -102,6 +104,17 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
         for number, place in enumerate(places)
     ]
     return FleetPlan(tuple(plans), (), storage, run / SERVERS, dtype, window, reported)
+
+
+def _refuse_crowded(cfg: Config, places: Sequence[tuple[str, ...]]) -> None:
+    """Refuse more servers on a GPU than their shares of its memory allow."""
+    rollout, nodes = cfg.actor_rollout_ref.rollout, max(1, server_nodes(cfg))
+    beside = Counter((number % nodes, gpu) for number, place in enumerate(places) for gpu in place)
+    if (most := max(beside.values(), default=0)) > 1 and most * rollout.gpu_memory_utilization > 1:
+        raise BadInput(
+            f"{most} vLLM servers would be on one GPU, each with actor_rollout_ref.rollout.gpu_memory_utilization="
+            f"{rollout.gpu_memory_utilization} of its memory: lower that, or num_servers"
+        )
 
 
 def server_count(cfg: Config) -> int:
