@@ -227,6 +227,39 @@ def test_servers_that_do_not_fit_are_refused_in_one_line(
         fleet.take_weights(0, plain_weights(model))
 
 
+@pytest.mark.parametrize(("taken", "starts"), [(1, 2), (9, 3)])
+def test_a_server_whose_port_was_taken_is_started_again(
+    taken: int, starts: int, fleets: Fleets, model: torch.nn.Module
+) -> None:
+    fleet, (server,) = fleets(1)
+
+    class Late:
+        """Its port is taken at its first starts."""
+
+        url, starts = "", 0
+
+        def start(self) -> None:
+            self.starts += 1
+            self.url = server.url if self.starts > taken else "http://127.0.0.1:9"
+
+        def ended(self) -> str | None:
+            return None if self.starts > taken else "OSError: [Errno 98] Address already in use (all of it: log)"
+
+        def kill(self) -> None:
+            pass
+
+        close = kill
+
+    late = fleet.members.servers[0].process = Late()
+    if taken == 1:
+        fleet.take_weights(0, plain_weights(model))
+        assert {c.version for c in ask(fleet, *KEYS)} == {0}
+    else:
+        with pytest.raises(BadInput, match="it did not start: OSError: .* Address already in use"):
+            fleet.take_weights(0, plain_weights(model))
+    assert late.starts == starts
+
+
 def test_weights_that_break_off_are_taken_again(fleets: Fleets, model: torch.nn.Module) -> None:
     """A learner that loses a rank while it hands weights over begins anew."""
 

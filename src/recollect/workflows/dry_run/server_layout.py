@@ -37,6 +37,7 @@ class ServerNeeds:
     way: str  # how
     asleep: int  # of host memory, where weights wait while servers sleep
     note: str  # why none sleeps although it is asked for; empty: nothing to say
+    here: int = 0  # of this machine's memory, by all of them
 
     @property
     def each(self) -> int:
@@ -60,7 +61,9 @@ def server_needs(cfg: Config) -> ServerNeeds:
     asleep = size * sum(server.sleeps for server in plan.servers)
     note = _why_awake(cfg, plan)
     way = f"through {plan.storage}" if files else BROADCAST[pick_device(cfg.trainer.device)]
-    needs = ServerNeeds(_places(plan), program, size, cache, size, way, asleep, note)
+    mine = sum(server.node is None and not server.devices for server in plan.servers)
+    here = mine * (program + size + cache)
+    needs = ServerNeeds(_places(plan), program, size, cache, size, way, asleep, note, here)
     _refuse_too_large(cfg, plan, needs)
     return needs
 
