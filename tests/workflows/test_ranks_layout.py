@@ -70,7 +70,7 @@ def test_ranks_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     cfg = compose("needle", four)
     refuse_too_large(cfg, layout, NEEDS, layout.total)
     for have, beside in ((layout.total - 1, 0), (layout.total + 9, 10)):
-        with pytest.raises(BadInput, match="4 ranks and the process that samples would need .* this machine has"):
+        with pytest.raises(BadInput, match=r"4 ranks and the process that samples would need .* this machine has"):
             refuse_too_large(cfg, layout, NEEDS, have, beside)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
@@ -78,7 +78,9 @@ def test_ranks_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     layout = ranks_layout(cfg, NEEDS)
     assert layout is not None
     refuse_too_large(cfg, layout, NEEDS, 410)  # 1600 / 4, and the critic's 40 / 4
-    with pytest.raises(BadInput, match=r"a rank would hold .* on its GPU, which has .*: take more ranks \(trainer.n_gpus"):
+    with pytest.raises(
+        BadInput, match=r"a rank would hold .* on its GPU, which has .*: take more ranks \(trainer.n_gpus"
+    ):
         refuse_too_large(cfg, layout, NEEDS, 409)
     cfg.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
     refuse_too_large(cfg, layout, NEEDS, 210)

@@ -255,7 +255,7 @@ def test_a_server_whose_port_was_taken_is_started_again(
         fleet.take_weights(0, plain_weights(model))
         assert {c.version for c in ask(fleet, *KEYS)} == {0}
     else:
-        with pytest.raises(BadInput, match="it did not start: OSError: .* Address already in use"):
+        with pytest.raises(BadInput, match=r"it did not start: OSError: .* Address already in use"):
             fleet.take_weights(0, plain_weights(model))
     assert late.starts == starts
 

@@ -45,7 +45,6 @@ LOOK_S = 60.0  # for a Python to start
 FREE_SHARE = 0.5  # of a CPU's free memory that all caches may have
 
 
-
 @dataclass(frozen=True)
 class FleetPlan:
     """Servers and storage."""

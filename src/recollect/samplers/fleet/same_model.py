@@ -20,7 +20,10 @@ def facts_of(config: Any) -> dict[str, Any]:
 
 
 def other_model(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What makes a server's model another one than the policy's; empty: nothing. What one of them does not say is no difference."""
+    """What makes a server's model another one than the policy's; empty: nothing.
+
+    What one of them does not say is no difference.
+    """
     for key, value in wanted.items():
         if differs(found.get(key), value):
             return f"its {key} is {found[key]}, and that of the policy is {value}"

@@ -118,7 +118,7 @@ class WeightStore:
         """Delete versions that no server needs any more; call it when all have the newest."""
         old, self.kept = self.kept[:-KEPT], self.kept[-KEPT:]
         with suppress(TimeoutError):  # who writes next says that the storage hangs
-            self._in_time(lambda: [shutil.rmtree(version.folder, ignore_errors=True) for version in old])
+            self._in_time(partial(_gone, [version.folder for version in old]))
 
     def clear(self) -> None:
         """Delete everything that this store writes, if the storage answers."""
@@ -167,6 +167,12 @@ def _emptied(folder: Path) -> None:
     """Make a folder anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+
+
+def _gone(folders: Iterable[Path]) -> None:
+    """Delete folders."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named(half: Path, folder: Path) -> None:

@@ -91,15 +91,19 @@ def refuse_too_large(cfg: Config, layout: RanksLayout, needs: Sequence[Need], ha
     elif layout.nodes == 1 and layout.total + beside > have:
         servers = f" and servers {beside / gib:.1f}" if beside else ""
         raise BadInput(
-            f"{layout.size} ranks and the process that samples would need {layout.total / gib:.1f} GiB{servers}, and this "
-            f"machine has {have / gib:.1f}: take nodes ({NODES}), or LoRA"
+            f"{layout.size} ranks and the process that samples would need {layout.total / gib:.1f} GiB{servers}, and "
+            f"this machine has {have / gib:.1f}: take nodes ({NODES}), or LoRA"
         )
 
 
 def _stays(cfg: Config, need: Need) -> int:
     """Bytes of a part that are on GPUs all the time, for all its ranks together."""
     policy = cfg.actor_rollout_ref
-    settings = {"actor": policy.actor.fsdp_config, "critic": cfg.critic.fsdp_config, "reference": policy.ref.fsdp_config}
+    settings = {
+        "actor": policy.actor.fsdp_config,
+        "critic": cfg.critic.fsdp_config,
+        "reference": policy.ref.fsdp_config,
+    }
     waits: Any = settings.get(need.part)
     trained = 0 if getattr(waits, "param_offload", False) else need.weights + need.gradients
     return trained + (0 if getattr(waits, "optimizer_offload", False) else need.moments)
