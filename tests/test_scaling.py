@@ -86,10 +86,13 @@ def test_ranks_divide_the_work_and_talk_more_across_nodes() -> None:
     assert learning(Work(), big, PACE, slow, Layout(1, 1, 64, True))[1] > many[1]
 
 
-def test_weights_by_files_are_written_once_and_read_by_all_at_once() -> None:
-    wires = Wires(write=1e9, read=2e9)
-    few, many = (sync(SMALL, wires, Layout(servers, 1, 8, True)) for servers in (1, 56))
-    assert few == many == pytest.approx(SMALL.weight_bytes * 1.5e-9)
+def test_weights_are_handed_over_once_and_taken_by_all_at_once() -> None:
+    wires = Wires(write=1e9, read=2e9, handed=4e9, packed=5e9, outside=10e9)
+    for broadcast, each in ((False, 1.5e-9), (True, 0.3e-9)):
+        few, many = (sync(SMALL, wires, Layout(servers, 1, 8, True, broadcast=broadcast)) for servers in (1, 56))
+        assert few == many == pytest.approx(SMALL.weight_bytes * (each + 0.25e-9))
+        alone = sync(SMALL, wires, Layout(1, 1, 1, True, broadcast=broadcast))
+        assert alone == pytest.approx(SMALL.weight_bytes * each)
 
 
 def test_layouts_use_every_gpu() -> None:

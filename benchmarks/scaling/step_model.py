@@ -28,6 +28,8 @@ class Wires:
     latency: float = 10e-6  # of one collective in a node
     write: float = 1.0e9  # of weights to storage by one writer, digest and sync to the disk included
     read: float = 2.0e9  # of weights from storage by a server, digest included
+    handed: float = 1.3e9  # of weights from ranks to the process that was started, which takes them one after the other
+    packed: float = 1.0e9  # … into its memory for a broadcast, with checksums
     memory: float = 141e9  # bytes of a GPU
 
 
@@ -133,10 +135,11 @@ def learner_bytes(shape: ModelShape, layout: Layout) -> float:
 
 
 def sync(shape: ModelShape, wires: Wires, layout: Layout) -> float:
-    """New weights for all servers, which read them at the same time."""
+    """New weights for all servers, which take them at the same time, from one process that has them from the ranks."""
+    handed = 0.0 if layout.ranks == 1 else 1 / wires.handed
     if layout.broadcast:
-        return shape.weight_bytes / wires.outside
-    return shape.weight_bytes * (1 / wires.write + 1 / wires.read)
+        return shape.weight_bytes * (handed + 1 / wires.packed + 1 / wires.outside)
+    return shape.weight_bytes * (handed + 1 / wires.write + 1 / wires.read)
 
 
 def learning(work: Work, shape: ModelShape, pace: Pace, wires: Wires, layout: Layout) -> tuple[float, float]:

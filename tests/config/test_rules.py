@@ -123,6 +123,7 @@ RULES: dict[str, str] = {  # overrides → what the error says
     "trainer.nnodes=0": "trainer.nnodes=0 must be positive",
     "trainer.node_wait_s=0": "must be positive",
     f"{ROLLOUT}.nnodes=1": "is about vLLM servers, and none sample",
+    f"{VLLM} {ROLLOUT}.n_gpus_per_node=2": "n_gpus_per_node=2 is about nodes for servers alone, and there are none",
     f"{VLLM} {ROLLOUT}.nnodes=1 {ROLLOUT}.server_addresses=[http://a:1]": "is about servers that the run starts",
     f"{VLLM} trainer.nnodes=2 {ROLLOUT}.tensor_model_parallel_size=2": "each of the 2 has 1 GPUs for servers",
     f"{VLLM} {ROLLOUT}.nnodes=1 {ROLLOUT}.gpus=[0]": "names GPUs of this machine, and Ray gives those of its nodes",

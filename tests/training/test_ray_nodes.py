@@ -94,6 +94,9 @@ def refusals(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("trainer.nnodes=2", "trainer.n_gpus_per_node=2"): r"needs 2 nodes, 2 with 2 CPUs each",
         ("trainer.nnodes=2", "trainer.default_local_dir=/proc/self/cwd/run"): r"does not see /proc/self/cwd",
         ("trainer.nnodes=2", "actor_rollout_ref.model.path=/proc/self/cwd/model"): r"does not see it; name a folder",
+        ("trainer.nnodes=2", "trainer.resume_mode=resume_path", "trainer.resume_from_path=/proc/self/cwd/alone"): (
+            r"resume_from_path=/proc/self/cwd/alone: .* does not see it; name a folder that all nodes share"
+        ),
     }.items():
         (folder / "model").symlink_to(model) if not (folder / "model").exists() else None
         cfg = compose(None, settings(model, folder / "none", *more))

@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from recollect.config.compose import compose
 from recollect.runtime.console import Console
 from recollect.samplers.fleet import members as fleet_members
+from recollect.samplers.fleet.make_fleet import WEIGHTS, fleet_plan
+from recollect.samplers.fleet.weight_store import WeightStore
 from recollect.types import BadInput
 from recollect.workflows.dry_run import server_layout
 from recollect.workflows.dry_run.dry_run import dry_run
@@ -66,6 +69,20 @@ def test_servers_that_run_already_are_asked(small_model: Path, tmp_path: Path, m
     with pytest.raises(BadInput, match="nothing answers there"):
         dry_run(cfg, Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_takes_no_weights_from_a_run_that_is_under_way(small_model: Path, tmp_path: Path) -> None:
+    with serving(StandIn(small_model, window=16384)) as urls:
+        own = [f"{ROLLOUT}.server_addresses=[{urls[0]}]", f"{ROLLOUT}.server_storage={tmp_path}/storage"]
+        cfg = compose(None, settings(small_model, tmp_path, *own))
+        store = WeightStore(fleet_plan(cfg, str(small_model)).storage / WEIGHTS, torch.float32)
+        store.open()
+        kept = store.write(3, [("a", torch.ones(2))])
+        there = sorted(tmp_path.rglob("*"))
+        dry_run(cfg, Console(quiet=True))
+        assert sorted(tmp_path.rglob("*")) == there
+        assert dict(kept.tensors())["a"].tolist() == [1, 1]
+        assert store.probe.read_text() == store.token
 
 
 def test_a_model_that_sees_has_no_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from recollect.config.compose import compose
 from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import Need
-from recollect.workflows.dry_run.ranks_layout import ranks_layout
+from recollect.workflows.dry_run.ranks_layout import ranks_layout, refuse_too_large
 
 ACTOR = "actor_rollout_ref.actor"
 NEEDS = [Need("actor", "tiny", 400, 400, 800), Need("rollout", "tiny", 200, cache=50), Need("critic", "tiny", 40)]
@@ -61,6 +61,31 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     layout = ranks_layout(compose("needle", ["trainer.device=cuda", "trainer.n_gpus_per_node=2"]), NEEDS)
     assert layout is not None
     assert layout.total == layout.each + layout.driver  # the first GPU has one rank and what samples
+
+
+def test_ranks_without_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = ["trainer.n_gpus_per_node=4", "trainer.device=cpu"]
+    layout = made(*four)
+    assert layout is not None
+    cfg = compose("needle", four)
+    refuse_too_large(cfg, layout, NEEDS, layout.total)
+    for have, beside in ((layout.total - 1, 0), (layout.total + 9, 10)):
+        with pytest.raises(BadInput, match=r"4 ranks and the process that samples would need .* this machine has"):
+            refuse_too_large(cfg, layout, NEEDS, have, beside)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    cfg = compose("needle", [*four[:1], "trainer.device=cuda"])
+    layout = ranks_layout(cfg, NEEDS)
+    assert layout is not None
+    refuse_too_large(cfg, layout, NEEDS, 410)  # 1600 / 4, and the critic's 40 / 4
+    with pytest.raises(
+        BadInput, match=r"a rank would hold .* on its GPU, which has .*: take more ranks \(trainer.n_gpus"
+    ):
+        refuse_too_large(cfg, layout, NEEDS, 409)
+    cfg.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
+    refuse_too_large(cfg, layout, NEEDS, 210)
+    with pytest.raises(BadInput, match="a rank would hold"):
+        refuse_too_large(cfg, layout, NEEDS, 209)
 
 
 def test_a_model_that_sees_has_no_ranks() -> None:

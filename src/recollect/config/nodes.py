@@ -46,6 +46,11 @@ def problems(cfg: Config) -> Iterator[str]:
     apart = {"nnodes": rollout.nnodes, "n_gpus_per_node": rollout.n_gpus_per_node}
     if rollout.nnodes and not served(rollout):
         yield f"{ROLLOUT}.nnodes={rollout.nnodes} is about vLLM servers, and none sample; set {ROLLOUT}.name=vllm"
+    if rollout.n_gpus_per_node and not rollout.nnodes and not rollout.server_addresses:
+        yield (
+            f"{ROLLOUT}.n_gpus_per_node={rollout.n_gpus_per_node} is about nodes for servers alone, and there are none"
+            f": set {ROLLOUT}.nnodes, or {ROLLOUT}.num_servers for servers where the learner is"
+        )
     for key, value in apart.items():
         if value and rollout.server_addresses:
             yield f"{ROLLOUT}.{key}={value} is about servers that the run starts, and server_addresses names others"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import Config
+from recollect.config.nodes import ranks_of_node
 from recollect.config.servers import HOW, served
 from recollect.config.staleness import schedule
 from recollect.registries import AGENTS, ESTIMATORS
@@ -29,7 +30,7 @@ def startup_messages(cfg: Config) -> Iterator[str]:
         "actor_rollout_ref.actor": cfg.actor_rollout_ref.actor.fsdp_config.fsdp_size,
         "critic": cfg.critic.fsdp_config.fsdp_size,
     }
-    ranks = max(1, cfg.trainer.n_gpus_per_node)
+    ranks = ranks_of_node(cfg) * cfg.trainer.nnodes
     for place, size in sizes.items():
         if size > ranks:
             number = f"{ranks} ranks" if ranks > 1 else "one device"

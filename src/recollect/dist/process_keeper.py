@@ -1,8 +1,8 @@
 """A program that keeps another one: it starts it in a process group of its own and ends the group with its owner.
 
 The owner holds the other end of standard input. When that closes, however the owner ended, or when the program ends by
-itself, every process of the group is ended and the shared memory that they left behind is removed. It uses the standard
-library alone: the program may belong to another Python. It prints a line of JSON when it has started it, and one with
+itself, every process of the group is ended, and shared memory and temporary files that they left behind are removed. It
+uses the standard library alone: the program may belong to another Python. It prints a line of JSON when it has started it, and one with
 its exit status at the end.
 
     python process_keeper.py [--apart] LOG COMMAND...
@@ -16,9 +16,11 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,7 +30,9 @@ KEEPER = "RECOLLECT_KEEPER"  # tells the program's workers who keeps them
 GRACE_S = 3.0  # between the request to end and the end
 LOOK_S = 0.5
 SHARED = Path("/dev/shm")
-KINDS = ("psm_", "sem.mp-", "torch_", "sem.loky-")  # names that Python and torch give to shared memory
+# names that Python, torch, vLLM (workers of one server on CPUs) and NCCL give to shared memory
+KINDS = ("psm_", "sem.mp-", "torch_", "sem.loky-", "vllm_", "nccl-")
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 PR_SET_PDEATHSIG = 1
 
 
@@ -78,7 +82,9 @@ def die_with_parent() -> None:
 
 def keep(log: str, command: list[str]) -> int:
     """Run a program until it ends or the owner is gone; returns its exit status."""
-    environment = {**os.environ, KEEPER: str(os.getpid())}
+    folder = tempfile.mkdtemp(prefix="recollect-")
+    environment = {**os.environ, KEEPER: str(os.getpid()), "TMPDIR": folder}
+    environment.setdefault(COMPILED, os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}"))  # is kept
     with open(log, "ab") as out:
         kept = subprocess.Popen(
             command,
@@ -103,6 +109,7 @@ def keep(log: str, command: list[str]) -> int:
         for name in held:
             with suppress(OSError):
                 (SHARED / name).unlink()
+        shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # the owner may be gone
         print(json.dumps({"code": kept.wait()}), flush=True)
     return kept.wait()

@@ -74,6 +74,11 @@ def connect(needed_by: str) -> RayCluster:
     address = head_address(os.environ)
     if address.startswith("ray://"):
         raise BadInput(f"RAY_ADDRESS={address}: a run is part of the cluster; start it there with `ray job submit`")
+    if address.startswith(("http://", "https://")):
+        raise BadInput(
+            f"RAY_ADDRESS={address} is where `ray job submit` sends jobs; a run itself needs the head, HOST:6379, or no "
+            "RAY_ADDRESS on a node of the cluster"
+        )
     refuse_unreachable(address, needed_by)
     try:
         ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)

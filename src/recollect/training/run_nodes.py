@@ -133,11 +133,12 @@ def check_shared(cfg: Config, nodes: Sequence[NodeFiles]) -> None:
         finally:
             with suppress(OSError):
                 probe.unlink()
-    models = {
+    folders = {
         "actor_rollout_ref.model.path": cfg.actor_rollout_ref.model.path,
         "critic.model.path": cfg.critic.model.path,
+        "trainer.resume_from_path": cfg.trainer.resume_from_path,
     }
-    for key, named in models.items():
+    for key, named in folders.items():
         if named and Path(named).expanduser().is_dir():
             for node in nodes:
                 if not node.has(Path(named).expanduser().absolute()):

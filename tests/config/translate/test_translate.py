@@ -205,6 +205,10 @@ def test_fsdp_size_is_answered() -> None:
         )
     )
     assert sum("one device" in line for line in lines) == 2
+    nodes = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+    for size, said in ((16, []), (32, ["at most all of the run, 16 ranks"])):
+        lines = list(startup_messages(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size={size}", *nodes])))
+        assert [line.rpartition("over ")[2] for line in lines if "fsdp_size" in line] == said
     assert not any(
         "fsdp_size" in line for line in startup_messages(compose("needle", [f"{ACTOR}.fsdp_config.fsdp_size=1"]))
     )

@@ -202,6 +202,8 @@ def test_damaged_weights_are_not_loaded(fleets: Fleets, model: torch.nn.Module) 
         ("dtype", r"it computes in bfloat16, not in float32"),
         ("mode", r"it reports raw_logprobs, and processed_logprobs are needed"),
         ("hidden_size", r"it serves another model: its hidden_size is 17"),
+        ("rope", r"it serves another model: its rope_parameters is .*12345"),
+        ("eps", r"it serves another model: its rms_norm_eps is 0.5"),
         ("gone", r"nothing answers there"),
     ],
 )
@@ -213,12 +215,49 @@ def test_servers_that_do_not_fit_are_refused_in_one_line(
     values = {"blind": True, "window": 100, "dtype": "bfloat16", "mode": "raw_logprobs"}
     if fault == "hidden_size":
         server.model.config.hidden_size = 17
+    elif fault == "rope":
+        server.model.config.rope_parameters = {**server.model.config.rope_parameters, "rope_theta": 12345.0}
+    elif fault == "eps":
+        server.model.config.rms_norm_eps = 0.5
     elif fault == "gone":
         fleet.members.servers[0].url = "http://127.0.0.1:9"
     else:
         setattr(server, fault, values[fault])
     with pytest.raises(BadInput, match=f"server 0 at http.*: {words}"):
         fleet.take_weights(0, plain_weights(model))
+
+
+@pytest.mark.parametrize(("taken", "starts"), [(1, 2), (9, 3)])
+def test_a_server_whose_port_was_taken_is_started_again(
+    taken: int, starts: int, fleets: Fleets, model: torch.nn.Module
+) -> None:
+    fleet, (server,) = fleets(1)
+
+    class Late:
+        """Its port is taken at its first starts."""
+
+        url, starts = "", 0
+
+        def start(self) -> None:
+            self.starts += 1
+            self.url = server.url if self.starts > taken else "http://127.0.0.1:9"
+
+        def ended(self) -> str | None:
+            return None if self.starts > taken else "OSError: [Errno 98] Address already in use (all of it: log)"
+
+        def kill(self) -> None:
+            pass
+
+        close = kill
+
+    late = fleet.members.servers[0].process = Late()
+    if taken == 1:
+        fleet.take_weights(0, plain_weights(model))
+        assert {c.version for c in ask(fleet, *KEYS)} == {0}
+    else:
+        with pytest.raises(BadInput, match=r"it did not start: OSError: .* Address already in use"):
+            fleet.take_weights(0, plain_weights(model))
+    assert late.starts == starts
 
 
 def test_weights_that_break_off_are_taken_again(fleets: Fleets, model: torch.nn.Module) -> None:

@@ -101,6 +101,21 @@ def test_servers_on_the_learners_gpus_sleep(
     assert not any(server.sleeps for server in fleet_plan(cfg, "tiny").servers)
 
 
+def test_servers_that_would_not_fit_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(fleet_making, "pick_device", lambda name: "cuda")
+
+    def plan(count: int, share: float, *more: str) -> int:
+        asked = [f"{ROLLOUT}.num_servers={count}", f"{ROLLOUT}.gpu_memory_utilization={share}", *more]
+        return fleet_plan(compose(None, [*VLLM, *asked, f"trainer.default_local_dir={tmp_path}"]), "tiny").count
+
+    apart = [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.n_gpus_per_node=2"]
+    assert [plan(2, 0.9), plan(4, 0.5), plan(4, 0.9, *apart)] == [2, 4, 4]
+    for count, more in ((3, []), (5, apart)):
+        with pytest.raises(BadInput, match=r"2 vLLM servers would be on one GPU, each with .*utilization=0.9 of its"):
+            plan(count, 0.9, *more)
+
+
 def test_how_to_sample_in_vllms_words() -> None:
     asked = Sampling(0.7, 1.0, -1, 9, ("end",), (1, 2), seed=4, key="a/b/0/0")
     found = parameters(asked)

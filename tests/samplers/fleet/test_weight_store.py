@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from recollect.files.output import Unwritten
 from recollect.samplers.fleet import weight_store
-from recollect.samplers.fleet.weight_store import WeightStore
+from recollect.samplers.fleet.weight_store import StoredWeights, WeightStore
 
 
 def weights(seed: int) -> list[tuple[str, torch.Tensor]]:
@@ -81,6 +82,15 @@ def test_storage_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "fsync", lambda descriptor: back.wait(30))
     with pytest.raises(Unwritten, match=r"the storage has not answered for 0.2.* s; when it is back the same"):
         store.write(1, weights(1))
+    monkeypatch.setattr(weight_store.shutil, "rmtree", lambda folder, ignore_errors: back.wait(30))
+    start = time.monotonic()
+    for version in range(2):
+        store.kept.append(StoredWeights(store.folder / str(version), version))
+    store.drop_old()
+    store.clear()  # what ends a run must not wait for ever
+    with pytest.raises(Unwritten, match=r"the storage has not answered for 0.2 s"):
+        store.open()
+    assert time.monotonic() - start < 5
     back.set()
     monkeypatch.undo()
     assert store.write(1, weights(1)).folder.is_dir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from recollect.models.weights_digest import weights_digest
 from recollect.runs.directory import RunDirectory
 from recollect.samplers.fleet.fleet import Fleet, FleetFacts
 from recollect.samplers.fleet.members import FleetLimits, outside, started
+from recollect.samplers.fleet.same_model import facts_of, other_model
 from recollect.samplers.fleet.server_process import OwnServer
 from recollect.samplers.fleet.vllm_command import ServerPlan, launch, logprobs_mode, python_of
 from recollect.samplers.fleet.weight_broadcast import WeightsByBroadcast
@@ -37,13 +39,10 @@ from recollect.samplers.fleet.weights_by_files import WeightsByFiles
 from recollect.types import BadInput, Sampling
 
 SERVERS = "servers"  # the folder of a run with the servers' logs, and with weights unless they go elsewhere
+WEIGHTS = "weights"  # the folder of the storage with the weights
 LONG_ROW = 2048  # tokens that a CPU server's cache has for every row, where there is memory
 LOOK_S = 60.0  # for a Python to start
 FREE_SHARE = 0.5  # of a CPU's free memory that all caches may have
-SHAPE = (  # what makes a model another model
-    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
-    *("intermediate_size", "vocab_size", "tie_word_embeddings"),
-)
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
             "actor_rollout_ref.rollout.weight_sync=broadcast: NCCL has one process on a GPU, and these servers share "
             "the learner's: set weight_sync=files, or give servers GPUs of their own"
         )
+    _refuse_crowded(cfg, places)
     plans = [
         ServerPlan(
             folder=str(run / SERVERS / "model"),
@@ -103,6 +103,17 @@ def fleet_plan(cfg: Config, path: str) -> FleetPlan:
         for number, place in enumerate(places)
     ]
     return FleetPlan(tuple(plans), (), storage, run / SERVERS, dtype, window, reported)
+
+
+def _refuse_crowded(cfg: Config, places: Sequence[tuple[str, ...]]) -> None:
+    """Refuse more servers on a GPU than their shares of its memory allow."""
+    rollout, nodes = cfg.actor_rollout_ref.rollout, max(1, server_nodes(cfg))
+    beside = Counter((number % nodes, gpu) for number, place in enumerate(places) for gpu in place)
+    if (most := max(beside.values(), default=0)) > 1 and most * rollout.gpu_memory_utilization > 1:
+        raise BadInput(
+            f"{most} vLLM servers would be on one GPU, each with actor_rollout_ref.rollout.gpu_memory_utilization="
+            f"{rollout.gpu_memory_utilization} of its memory: lower that, or num_servers"
+        )
 
 
 def server_count(cfg: Config) -> int:
@@ -185,10 +196,12 @@ def make_fleet(
     say: Callable[[str], None] = lambda text: None,
     warn: Callable[[str], None] = lambda text: None,
     machines: Sequence[Machine] = (),
+    within: str = WEIGHTS,
 ) -> Fleet:
     """The sampler of a configuration with rollout.name=vllm. Servers start with the first weights.
 
-    ``machines`` are the nodes of the servers; none: they are on this machine.
+    ``machines`` are the nodes of the servers; none: they are on this machine. ``within`` is the folder of the storage
+    that this fleet may empty.
     """
     rollout, plan = cfg.actor_rollout_ref.rollout, fleet_plan(cfg, path)
     check_vllm(rollout)
@@ -198,9 +211,9 @@ def make_fleet(
     config, tokenizer = load_config(path), load_tokenizer(path)
     limits = FleetLimits(rollout.server_start_s, rollout.server_timeout_s, rollout.server_wait_s, rollout.max_num_seqs)
     device = pick_device(cfg.trainer.device)
-    files = WeightsByFiles(WeightStore(plan.storage / "weights", plan.dtype))
+    files = WeightsByFiles(WeightStore(plan.storage / within, plan.dtype))
     way: WeightWay = WeightsByBroadcast(plan.dtype, device) if broadcasts(rollout) else files
-    wanted = {key: getattr(config, key, None) for key in SHAPE}
+    wanted = facts_of(config)
     facts = FleetFacts(
         plan.window,
         int(config.vocab_size),
@@ -223,10 +236,8 @@ def make_fleet(
 
 def differs(about: Mapping[str, Any], wanted: Mapping[str, Any], plan: FleetPlan) -> str:
     """What is wrong with what a server says of itself; empty: nothing."""
-    found = about.get("config") or {}
-    for key, value in wanted.items():
-        if value is not None and found.get(key) is not None and found[key] != value:
-            return f"it serves another model: its {key} is {found[key]}, and that of the policy is {value}"
+    if difference := other_model(about.get("config") or {}, wanted):
+        return f"it serves another model: {difference}"
     if about.get("backend") != "recollect":
         return """it cannot take weights: start it with --weight-transfer-config '{"backend": "recollect"}'"""
     if int(about.get("window", 0)) < plan.window:

@@ -23,7 +23,9 @@ from recollect.samplers.fleet.vllm_client import LOOK_S, RequestRefused, ServerF
 from recollect.samplers.fleet.weight_version import WeightVersion, WeightWay
 from recollect.types import BadInput
 
+TAKEN = "ddress already in use"  # what a server says whose port somebody else has got first
 RESTARTS = 5  # of one server between two versions
+PORTS = 3  # that a server is given at its first start
 PAUSE_S = 1.0  # between looks at a server that is not there yet
 
 
@@ -124,7 +126,7 @@ class Members:
 
         async def up(member: FleetServer) -> None:
             nonlocal done
-            await self._up(member)
+            await self._up_anew(member)
             await self._check(member)
             done += 1
             took = time.monotonic() - started
@@ -209,6 +211,17 @@ class Members:
                 late = f"it was not ready within {self.limits.start_s:g} s ({key})"
                 raise ServerFailed(late if member.process is not None else "nothing answers there")
             await asyncio.sleep(PAUSE_S / 4)
+
+    async def _up_anew(self, member: FleetServer) -> None:
+        """Wait until a server answers; one whose port was taken is started again with another."""
+        for left in reversed(range(PORTS)):
+            try:
+                return await self._up(member)
+            except ServerFailed as error:
+                if member.process is None or not left or TAKEN not in str(error):
+                    raise
+                self.warn(f"{member.name} at {member.url} starts again with another port: {error}")
+                await self._begin(member)
 
     async def _check(self, member: FleetServer) -> None:
         """Refuse a server of another model, and one that does not see the storage."""

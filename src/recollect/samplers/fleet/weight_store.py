@@ -75,11 +75,15 @@ class WeightStore:
 
     def open(self) -> None:
         """Make the folder anew; what an earlier process left in it goes."""
-        self.clear()
-        self.made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.probe.write_text(self.token)
+            self._in_time(self._remove)
+            self._in_time(self._make)
+        self.kept = []
+
+    def _make(self) -> None:
+        self.made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.probe.write_text(self.token)
 
     @property
     def probe(self) -> Path:
@@ -112,12 +116,17 @@ class WeightStore:
 
     def drop_old(self) -> None:
         """Delete versions that no server needs any more; call it when all have the newest."""
-        for old in self.kept[:-KEPT]:
-            shutil.rmtree(old.folder, ignore_errors=True)
-        del self.kept[:-KEPT]
+        old, self.kept = self.kept[:-KEPT], self.kept[-KEPT:]
+        with suppress(TimeoutError):  # who writes next says that the storage hangs
+            self._in_time(partial(_gone, [version.folder for version in old]))
 
     def clear(self) -> None:
-        """Delete everything that this store writes."""
+        """Delete everything that this store writes, if the storage answers."""
+        self.kept = []
+        with suppress(TimeoutError):
+            self._in_time(self._remove)
+
+    def _remove(self) -> None:
         for path in self.folder.glob("*-*"):
             if path.is_dir() and path.name.partition("-")[0].isdigit():
                 shutil.rmtree(path, ignore_errors=True)
@@ -127,7 +136,6 @@ class WeightStore:
         for place in self.made:  # where nothing else is in them
             with suppress(OSError):
                 place.rmdir()
-        self.kept = []
 
     def _files(self, weights: NamedWeights) -> Iterator[tuple[str, bytes]]:
         """File names and contents."""
@@ -159,6 +167,12 @@ def _emptied(folder: Path) -> None:
     """Make a folder anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+
+
+def _gone(folders: Iterable[Path]) -> None:
+    """Delete folders."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named(half: Path, folder: Path) -> None:

@@ -48,7 +48,7 @@ from recollect.training.sft.sources import check_source
 from recollect.types import BadInput, Task
 from recollect.workflows.dry_run.nodes_layout import nodes_layout, rows, work_cpus
 from recollect.workflows.dry_run.predict import Need, TokenEstimate, memory, tokens
-from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout
+from recollect.workflows.dry_run.ranks_layout import RanksLayout, ranks_layout, refuse_too_large
 from recollect.workflows.dry_run.run_time import run_time
 from recollect.workflows.dry_run.server_layout import server_needs
 
@@ -84,6 +84,8 @@ def dry_run(cfg: Config, console: Console) -> dict[str, Any]:
     found = _summary(cfg, run, steps, len(stream.rows), len(val), made, needs)
     servers = server_needs(cfg) if served(cfg.actor_rollout_ref.rollout) else None
     shares = nodes_layout(cfg, ranks, servers)
+    if ranks is not None:
+        refuse_too_large(cfg, ranks, needs, _memory_here(cfg), 0 if servers is None else servers.here)
     found["work_cpus"] = work_cpus(cfg, programs)
     found["servers"] = None if servers is None else asdict(servers)
     if shares:

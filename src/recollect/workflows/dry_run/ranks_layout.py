@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.config import Config
-from recollect.config.nodes import learner_nodes
+from recollect.config.nodes import NODES, learner_nodes
+from recollect.config.nodes import RANKS as GPUS
 from recollect.models.gpu_plan import gpu_plan
 from recollect.models.kind_check import refuse_sight_of_ranks
 from recollect.models.load import load_config
 from recollect.training.learner.ranks.place_of import place_of
+from recollect.types import BadInput
 from recollect.workflows.dry_run.predict import Need
 
 ELSEWHERE = "rollout"  # the part that the driver holds
@@ -71,6 +73,40 @@ class RanksLayout:
         if first // each == last // each:
             return f"node {first // each}, {where}"
         return f"nodes {first // each}–{last // each}, {where} of each"
+
+
+def refuse_too_large(cfg: Config, layout: RanksLayout, needs: Sequence[Need], have: int, beside: int = 0) -> None:
+    """Refuse ranks of this machine that ``have`` bytes of its memory, or of a GPU's, are too few for.
+
+    ``beside`` is what servers need of the same memory. On nodes of a cluster GPUs are taken to be like the one here.
+    """
+    gib, more = 1 << 30, f"take more ranks ({GPUS}, {NODES}), or LoRA"
+    if layout.device == "cuda":
+        each = sum(-(-_stays(cfg, need) // layout.shards) for need in needs if need.part != ELSEWHERE)
+        if each > have:
+            raise BadInput(
+                f"a rank would hold {each / gib:.1f} GiB on its GPU, which has {have / gib:.1f}: {more}, or "
+                "actor_rollout_ref.actor.fsdp_config.param_offload=True and optimizer_offload=True"
+            )
+    elif layout.nodes == 1 and layout.total + beside > have:
+        servers = f" and servers {beside / gib:.1f}" if beside else ""
+        raise BadInput(
+            f"{layout.size} ranks and the process that samples would need {layout.total / gib:.1f} GiB{servers}, and "
+            f"this machine has {have / gib:.1f}: take nodes ({NODES}), or LoRA"
+        )
+
+
+def _stays(cfg: Config, need: Need) -> int:
+    """Bytes of a part that are on GPUs all the time, for all its ranks together."""
+    policy = cfg.actor_rollout_ref
+    settings = {
+        "actor": policy.actor.fsdp_config,
+        "critic": cfg.critic.fsdp_config,
+        "reference": policy.ref.fsdp_config,
+    }
+    waits: Any = settings.get(need.part)
+    trained = 0 if getattr(waits, "param_offload", False) else need.weights + need.gradients
+    return trained + (0 if getattr(waits, "optimizer_offload", False) else need.moments)
 
 
 def ranks_layout(cfg: Config, needs: Sequence[Need]) -> RanksLayout | None:

@@ -37,6 +37,7 @@ class ServerNeeds:
     way: str  # how
     asleep: int  # of host memory, where weights wait while servers sleep
     note: str  # why none sleeps although it is asked for; empty: nothing to say
+    here: int = 0  # of this machine's memory, by all of them
 
     @property
     def each(self) -> int:
@@ -60,14 +61,16 @@ def server_needs(cfg: Config) -> ServerNeeds:
     asleep = size * sum(server.sleeps for server in plan.servers)
     note = _why_awake(cfg, plan)
     way = f"through {plan.storage}" if files else BROADCAST[pick_device(cfg.trainer.device)]
-    needs = ServerNeeds(_places(plan), program, size, cache, size, way, asleep, note)
+    mine = sum(server.node is None and not server.devices for server in plan.servers)
+    here = mine * (program + size + cache)
+    needs = ServerNeeds(_places(plan), program, size, cache, size, way, asleep, note, here)
     _refuse_too_large(cfg, plan, needs)
     return needs
 
 
 def _ask(cfg: Config, path: str) -> None:
-    """Look at servers that run already, as the run will at its start."""
-    fleet = make_fleet(cfg, path, decode=lambda ids: "")
+    """Look at servers that run already, as the run will at its start; the run itself may be under way."""
+    fleet = make_fleet(cfg, path, decode=lambda ids: "", within=f"dry-run-{os.getpid()}")
     try:
         fleet.look()
     finally:
