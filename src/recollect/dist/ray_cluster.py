@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.dist.machine import LOOPBACK
+from recollect.runtime.address import is_address
 from recollect.types import BadInput
 
 REACH_S = 5.0  # for the head of the cluster to answer
@@ -74,7 +75,7 @@ def connect(needed_by: str) -> RayCluster:
     address = head_address(os.environ)
     if address.startswith("ray://"):
         raise BadInput(f"RAY_ADDRESS={address}: a run is part of the cluster; start it there with `ray job submit`")
-    if address.startswith(("http://", "https://")):
+    if is_address(address):
         raise BadInput(
             f"RAY_ADDRESS={address} is where `ray job submit` sends jobs; a run itself needs the head, HOST:6379, or no "
             "RAY_ADDRESS on a node of the cluster"

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from recollect.config import Config
 from recollect.gui.environment import GuiAction
 from recollect.images.image_files import read_image
+from recollect.runtime.address import is_address
 from recollect.runtime.error_text import listed
 from recollect.types import BadInput, Image, Task
 
@@ -216,7 +217,7 @@ def _address(said: Mapping[str, Any], task: Task, hosts: Sequence[str]) -> str:
     if isinstance(said.get("html"), str):
         return "data:text/html;charset=utf-8;base64," + _base64(said["html"])
     if isinstance(url := said.get("url"), str):
-        if not url.startswith(("http://", "https://")) or (_host(url) or "") not in map(str.lower, hosts):
+        if not is_address(url) or (_host(url) or "") not in map(str.lower, hosts):
             raise BadInput(f"task {task.id}: {url[:80]} is on none of the hosts of gui.hosts={listed(hosts)}")
         return url
     path = Path(task.place.partition(", ")[0]).parent / str(said.get("file", ""))
