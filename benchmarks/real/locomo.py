@@ -120,7 +120,8 @@ SIZES = {
             *("trainer.total_training_steps=100", "data.train_batch_size=8", "actor_rollout_ref.rollout.n=16"),
             *("actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.actor.use_dynamic_bsz=true"),
             *("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", most_tokens(4096)),
-            *("trainer.val_before_train=false", "trainer.save_freq=10", "trainer.test_freq=-1"),
+            *("trainer.val_before_train=false", "trainer.save_freq=25", "trainer.test_freq=-1"),
+            "trainer.max_ckpt_to_keep=null",  # step-0, what a warm start was before GRPO, is measured last
         ),
         (
             *("sft.data=oracle", "sft.steps=40", "sft.batch_size=16", "sft.optim.lr=1.0e-4"),

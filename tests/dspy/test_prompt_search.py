@@ -66,9 +66,12 @@ def test_a_program_does_what_the_agent_does(tmp_path: Path, thread: LoopThread) 
 
 
 @pytest.mark.parametrize("name", ["miprov2", "simba", "gepa"])
-def test_an_optimizer_runs_to_its_end_and_goes_on_from_its_cache(name: str, tmp_path: Path) -> None:
+def test_an_optimizer_runs_to_its_end_and_goes_on_from_its_cache(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = OptimizeRequest(name, 400, tmp_path / "out", num_train=4, num_val=4)
     first = optimize(who_plays(), asked, Console(True))
+    assert capsys.readouterr().out == ""  # DSPy prints bars and lines, and --quiet prints JSON alone
     assert 0 < first["requests"] <= 400
     assert first["paired"][0]["n"] == 8
     held = json.loads((tmp_path / "out" / "prompts.json").read_text())["prompts"]

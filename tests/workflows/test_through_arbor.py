@@ -14,18 +14,19 @@ import pytest
 
 from recollect.config.compose import compose
 from recollect.models.program_file import read_program
-from recollect.policies.arbor_job import ArborJob
+from recollect.policies import arbor_job
+from recollect.policies.arbor_job import ArborError, ArborJob
 from recollect.runtime.console import Console
 from recollect.serve.arbor.job_settings import job_settings
 from recollect.serve.arbor.payloads import job_request
 from recollect.types import BadInput
+from recollect.workflows.locomo.arbor_settings import initialize_body
 from recollect.workflows.locomo.locomo_run import run_locomo
 from recollect.workflows.locomo.plan import LocomoPlan
-from recollect.workflows.locomo.through_arbor import initialize_body
 from tests.data.conversations import conversation, write
 from tests.serve.arbor.arbor_client import Arbor
 
-SMALL = ("size=cpu", "trainer.device=cpu", "trainer.threads=1", "data.max_response_length=6")
+SMALL = ("size=cpu", "data.max_response_length=6")
 
 
 @pytest.fixture
@@ -113,22 +114,60 @@ def test_a_server_that_trains_nothing_is_no_arbor_server(tmp_path: Path) -> None
         ({"arbor": "localhost"}, "give an address such as"),
         ({"settings": ["conversation.memory=recurrent"]}, "train that without --arbor"),
         ({"mode": "evaluate"}, "--arbor goes with --mode train"),
+        ({"settings": ["sft.steps=4"]}, "--arbor: sft.steps has no effect through a server"),
+        ({"settings": ["trainer.threads=2"]}, "--arbor: trainer.threads has no effect"),
+        ({"settings": ["actor_rollout_ref.actor.clip_ratio_high=0.3"]}, "clip_ratio_high has no effect"),
+        ({"settings": ["algorithm.adv_estimator=rloo"]}, "adv_estimator=rloo cannot be asked for there; only grpo can"),
+        ({"settings": ["algorithm.group_by=task"]}, "group_by=task cannot be asked for there"),
     ],
 )
 def test_what_cannot_be_asked_for(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         run_locomo(replace(plan(tmp_path, "http://127.0.0.1:9"), **change), False, Console(True))
+    assert not (tmp_path / "out" / "arbor").exists()
+
+
+class Pending(BaseHTTPRequestHandler):
+    """A server with one pending id."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"pending_batch_ids": [3]}')
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arbor_job, "POLL_S", 0.05)
+    with HTTPServer(("127.0.0.1", 0), Pending) as server:
+        port = server.server_port
+    said: list[str] = []  # the server is gone; each word starts another one on its port
+    back: list[HTTPServer] = []
+
+    def warn(message: str) -> None:
+        said.append(message)
+        back.append(HTTPServer(("127.0.0.1", port), Pending))
+        threading.Thread(target=back[0].serve_forever, daemon=True).start()
+
+    assert ArborJob(f"http://127.0.0.1:{port}/v1", "job", wait_s=60, warn=warn).pending() == [3]
+    assert said == [f"http://127.0.0.1:{port}/v1 went away; waiting up to 60 s for it"]
+    back[0].shutdown()
+    back[0].server_close()
+    with pytest.raises(ArborError, match="went away"):
+        ArborJob(f"http://127.0.0.1:{port}/v1", "job", wait_s=0.1).post(3, [])
 
 
 def test_the_settings_arrive_as_they_were() -> None:
-    cfg = compose(
-        "locomo", ["actor_rollout_ref.rollout.n=8", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"]
-    )
-    made = dict(job_settings(job_request(initialize_body(cfg, 77))))
+    actor = "actor_rollout_ref.actor"
+    given = ["actor_rollout_ref.rollout.n=8", f"{actor}.loss_agg_mode=seq-mean-token-mean", f"{actor}.ppo_epochs=3"]
+    given += [f"{actor}.optim.lr_scheduler_type=cosine", f"{actor}.ppo_mini_batch_size=1", f"{actor}.grad_clip=inf"]
+    given += ["actor_rollout_ref.model.lora_dropout=0.1", "actor_rollout_ref.model.enable_gradient_checkpointing=false"]
+    cfg = compose("locomo", given)
+    made = dict(job_settings(job_request(json.loads(json.dumps(initialize_body(cfg, 77), allow_nan=False)))))
     assert made.pop("trainer.total_training_steps") == 77
-    assert made.pop("actor_rollout_ref.model.enable_gradient_checkpointing") is True
-    assert made.pop("actor_rollout_ref.actor.ppo_mini_batch_size") == cfg.data.train_batch_size
-    assert made.pop("actor_rollout_ref.actor.ppo_epochs") == 1
     for key, value in made.items():
         own: Any = cfg
         for name in key.split("."):

@@ -19,7 +19,7 @@ LOCOMO = "locomo"
 def optimize(
     given: Overrides = None,
     optimizer: Annotated[str, typer.Option(help="miprov2, simba or gepa.")] = "miprov2",
-    calls: Annotated[int, typer.Option(help="Requests to models that it may make, all in all.")] = 2000,
+    calls: Annotated[int, typer.Option(help="Requests to models that the optimizer may make.")] = 2000,
     out: Annotated[Path, typer.Option("--out", "-o", help="A folder for prompts.json and report.json.")] = FOLDER,
     model: Annotated[
         str | None, typer.Option(help="A run, a model folder, `tiny` or an address; default: the recipe's model.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,6 +40,8 @@ class ArborJob:
     url: str
     id: str = ""
     answer: Mapping[str, Any] = field(default_factory=dict)  # the newest of the server
+    wait_s: float = 300.0  # for a server that went away
+    warn: Callable[[str], None] = lambda message: None
 
     @staticmethod
     def address(text: str) -> str:
@@ -96,7 +98,7 @@ class ArborJob:
     def _ask(self, route: str, body: Mapping[str, Any] | None = None, model: str = "MODEL") -> Mapping[str, Any]:
         whole = {**(body or {}), **({"job_id": self.id} if self.id else {})}
         try:
-            reply = asyncio.run(_call("POST", f"{self.url}/{GRPO}/{route}", whole, CALL_S))
+            reply = self._patient(route, whole)
             found = reply.json() if reply.status == 200 else None
         except (TimeoutError, httpx.TransportError, httpx.DecodingError, TooLarge) as error:
             raise ArborError(f"{self.url} went away: {error_text(error) or type(error).__name__}") from None
@@ -108,6 +110,20 @@ class ArborJob:
             raise ArborError(f"{self.url} refused {route} with {reply.status}: {reply.reason()}")
         self.answer = found
         return found
+
+    def _patient(self, route: str, body: Mapping[str, Any]) -> Reply:
+        """A reply, also of a server that goes away for a while. It takes once what is sent again, but a new job."""
+        until: float | None = None
+        while True:
+            try:
+                return asyncio.run(_call("POST", f"{self.url}/{GRPO}/{route}", body, CALL_S))
+            except httpx.TransportError:
+                if route == "initialize" or (until is not None and time.monotonic() >= until):
+                    raise
+            if until is None:
+                until = time.monotonic() + self.wait_s
+                self.warn(f"{self.url} went away; waiting up to {self.wait_s:g} s for it")
+            time.sleep(min(POLL_S, self.wait_s))
 
     def _nobody(self, model: str, why: str) -> str:
         start = f"recollect serve {model} --trainable --arbor-config arbor.yaml"

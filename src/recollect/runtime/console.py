@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console as RichConsole
@@ -66,6 +68,16 @@ class Console:
     def warn(self, text: str) -> None:
         """A line on standard error, even when quiet."""
         print(f"recollect: {shortened(redacted(text[:MOST]), len(text))}", file=sys.stderr)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Standard output is this console's alone: what libraries print there is not shown."""
+        self.rich.file = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+        try:
+            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+                yield
+        finally:
+            self.rich.file = None  # type: ignore[assignment]  # whatever sys.stdout is
 
     @contextmanager
     def progress(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:

@@ -287,6 +287,14 @@ def test_completions_of_other_temperatures_and_edited_ones(arbor: Arbor) -> None
     assert any("tokenised" in text for text in arbor.warned)
 
 
+def test_a_round_that_is_left_out_is_said(arbor: Arbor) -> None:
+    job = arbor.begin(nested(max_prompt_length=2))
+    said = roll(arbor, job, ["a"])
+    done = arbor.step(job, arbor.pending(job)[0], group("a", said["a"]))
+    assert (done["step"], done["fidelity"]["completions"]) == (0, {"too_long": 4})
+    assert arbor.warned[-1] == f"{job}: completions of round 0 were left out: 4 too_long"
+
+
 def test_completions_that_follow_a_schema_are_trained_as_they_were_sampled(arbor: Arbor) -> None:
     pytest.importorskip("llguidance")
     number = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}}

@@ -31,6 +31,7 @@ from recollect.training.setup import TrainedPolicy
 from recollect.types import BadInput, Completion, Message, Sampling
 
 STATE = "posted"  # the key of a checkpoint's state that holds the job's own
+LEFT_OUT = ("too_long", "other_temperature", "ambiguous")  # why completions are not trained that a client may wonder at
 LONGEST_METADATA = 16_384  # characters of JSON that a checkpoint carries for its client
 NAME = re.compile(r"(?!step-|sft-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -167,6 +168,8 @@ class GrpoJob:
         self._note()
         if unsampled := made.counts["tokenised"]:
             self.warn(f"{self.record.id}: {unsampled} completions of round {number} were not sampled here; tokenised")
+        if lost := [f"{made.counts[reason]} {reason}" for reason in LEFT_OUT if made.counts[reason]]:
+            self.warn(f"{self.record.id}: completions of round {number} were left out: {', '.join(lost)}")
 
     def _note(self) -> None:
         """Keep what is answered about the job, also when its model is not loaded any more."""

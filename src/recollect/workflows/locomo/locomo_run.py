@@ -24,6 +24,7 @@ from recollect.training.train_run import TrainRun
 from recollect.types import BadInput
 from recollect.workflows.dry_run.dry_run import dry_run
 from recollect.workflows.eval.eval_run import run_evaluation
+from recollect.workflows.locomo.arbor_settings import refuse_unheard
 from recollect.workflows.locomo.baseline_table import refusals, show_baselines, write_baselines
 from recollect.workflows.locomo.chosen_gpus import with_gpus, write_arbor
 from recollect.workflows.locomo.judge_check import measure_judge
@@ -71,6 +72,8 @@ def _train(plan: LocomoPlan, console: Console) -> dict[str, Any]:
     cfg = training_config(plan, task_files(plan, console.say))
     if cfg.agent.agent_type != "conversation_qa":
         raise BadInput(f"agent.agent_type={cfg.agent.agent_type}: recollect locomo trains conversation_qa")
+    if plan.arbor is not None:
+        refuse_unheard(plan.settings, cfg)
     for line in startup_messages(cfg):
         console.say(line)
     if plan.arbor is not None:

@@ -24,47 +24,10 @@ from recollect.runs.directory import RunDirectory
 from recollect.runtime.console import Console
 from recollect.sources.task_stream import TaskStream
 from recollect.types import BadInput, Group, Sampling, Score
+from recollect.workflows.locomo.arbor_settings import initialize_body
 
 JOB = "arbor_job.json"
 WRITTEN = ("recurrent", "notes")
-LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"}
-
-
-def initialize_body(cfg: Config, steps: int) -> dict[str, Any]:
-    """The settings of a run as a client of Arbor says them."""
-    ref = cfg.actor_rollout_ref
-    actor, optim, model, n = ref.actor, ref.actor.optim, ref.model, ref.rollout.n
-    if actor.loss_agg_mode not in LOSS_TYPES:
-        raise BadInput(f"actor_rollout_ref.actor.loss_agg_mode={actor.loss_agg_mode} has no name on an Arbor server")
-    at_once = actor.ppo_micro_batch_size_per_gpu or n
-    lora = {"r": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": list(model.target_modules)}
-    window = cfg.data.max_prompt_length + cfg.data.max_response_length
-    trainer = {
-        "num_generations": n,
-        "temperature": ref.rollout.temperature,
-        "beta": actor.kl_loss_coef if actor.use_kl_loss else 0.0,
-        "per_device_train_batch_size": at_once,
-        "gradient_accumulation_steps": max(1, -(-cfg.data.train_batch_size * n // at_once)),
-        "learning_rate": optim.lr,
-        "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": max(0, optim.lr_warmup_steps),
-        "weight_decay": optim.weight_decay,
-        "max_grad_norm": actor.grad_clip,
-        "max_prompt_length": cfg.data.max_prompt_length,
-        "max_completion_length": cfg.data.max_response_length,
-        "bf16": actor.dtype == "bfloat16",
-        "scale_rewards": cfg.algorithm.norm_adv_by_std_in_grpo,
-        "loss_type": LOSS_TYPES[actor.loss_agg_mode],
-        "max_steps": steps,
-        "lora_config": lora if model.lora_rank else None,
-    }
-    return {
-        "model": model.path,
-        "run_name": cfg.trainer.experiment_name,
-        "trainer_config": trainer,
-        "inference_config": {"model": model.path, "max_seq_len": window},
-        "gpu_config": {"type": "multi", "multi": {"num_inference_gpus": 1, "num_training_gpus": 1}},
-    }
 
 
 def posted_groups(groups: Sequence[Group], endpoint: JobEndpoint) -> Iterator[list[PostedRow]]:
@@ -91,7 +54,9 @@ class ArborTraining:
         if cfg.conversation.memory in WRITTEN:
             kind = f"conversation.memory={cfg.conversation.memory}"
             raise BadInput(f"--arbor trains answers, and the model writes {kind} too; train that without --arbor")
-        self.cfg, self.console, self.job = cfg, console, ArborJob(ArborJob.address(url))
+        self.cfg, self.console = cfg, console
+        wait = cfg.actor_rollout_ref.rollout.fixed_model_wait_s
+        self.job = ArborJob(ArborJob.address(url), wait_s=wait, warn=console.warn)
         self.job.look(cfg.actor_rollout_ref.model.path)
         self.stream = TaskStream(cfg, console.say)
         self.run = RunDirectory.of(cfg)
@@ -132,7 +97,7 @@ class ArborTraining:
         cfg = self.cfg
         if self.job.finished(self.stream.steps()):
             return self.job.answer
-        patience = Patience(concurrency=cfg.agent.max_concurrency)
+        patience = Patience(wait_s=self.job.wait_s, concurrency=cfg.agent.max_concurrency)
         with starting_model(cfg, cfg.actor_rollout_ref.model.path) as found:
             renderer = Renderer(load_tokenizer(found, cfg.agent.template))
         endpoint = JobEndpoint(self.job, patience=patience)

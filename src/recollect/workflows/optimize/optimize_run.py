@@ -126,7 +126,7 @@ def _search(
     thread = LoopThread("optimize")
     writer = _prompt_policies(who, asked)
     try:
-        with console.progress("requests", asked.calls) as advance:
+        with console.progress("requests", asked.calls) as advance, console.alone():
             search = PromptSearch(who.cfg, policies, who.players, thread, asked.calls, asked.out, advance, console.warn)
             return search.run(asked, *tasks, writer)
     finally:
