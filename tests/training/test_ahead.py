@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+import recollect
 from recollect.config.compose import compose
 from recollect.config.staleness import overlaps
 from recollect.runtime.console import Console
 from recollect.runtime.event_loop import TimedRuns
 from recollect.serve.arbor.job_shelf import JobShelf
 from recollect.training.rl.ahead import Ahead
+from recollect.training.rl.annotate import annotate
 from recollect.training.rl.gather import Gathered, TooManyFailures, WrongVersion
 from recollect.training.rl.overlap import Overlapped
 from recollect.types import BadInput, Completion, Group, Score, Task, Trajectory, Turn
@@ -218,12 +220,43 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
         JobShelf(tmp_path, ["trainer.max_staleness=1"]).check()
 
 
-def test_importance_is_never_off() -> None:
-    of = lambda *settings: compose("needle", list(settings)).algorithm.rollout_is
-    assert of() is None
-    assert of("trainer.max_staleness=1") == "token"
-    assert of("trainer.max_staleness=1", "algorithm.rollout_is=null") == "token"
-    assert of("trainer.max_staleness=1", "algorithm.rollout_is=sequence") == "sequence"
+def test_what_older_weights_sampled_is_always_compared_with_them() -> None:
+    def of(*settings: str) -> tuple[bool | None, str | None]:
+        algorithm = compose("needle", list(settings)).algorithm
+        return algorithm.bypass_mode, algorithm.rollout_is
+
+    ahead = "trainer.max_staleness=1"
+    assert of() == (None, None)
+    assert of(ahead) == of(ahead, "algorithm.rollout_is=null") == (True, None)
+    assert of(ahead, "algorithm.rollout_is=sequence") == (None, "sequence")
+    assert of(ahead, "algorithm.bypass_mode=false") == (False, "token")
+    assert of(ahead, "actor_rollout_ref.actor.policy_loss.loss_mode=reinforce") == (False, "token")
+    assert of("algorithm.rollout_correction.bypass_mode=true") == (True, None)
+
+
+def test_the_old_policy_of_what_older_weights_sampled_is_the_sampler() -> None:
+    asked: list[str] = []
+
+    class Says:
+        def logprobs(self, batch: Any) -> str:
+            asked.append("learner")
+            return "the learner's"
+
+    batch: Any = SimpleNamespace(sampler_logprobs_E="the sampler's", updates=lambda size, epochs: 2)
+    old = lambda *settings: annotate(compose("needle", list(settings)), Says(), None, None, batch).old  # type: ignore[arg-type]
+    assert old() == old("trainer.max_staleness=1", "algorithm.bypass_mode=false") == "the learner's"
+    assert len(asked) == 2
+    assert old("trainer.max_staleness=1") == old("algorithm.bypass_mode=true") == "the sampler's"
+    assert len(asked) == 2  # the learner computes nothing for it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_run_that_samples_ahead_learns(ahead: int, tmp_path: Path) -> None:
+    """With a weight that is capped at 2 beside the loss instead, this recipe forgets everything by step 12."""
+    settings = [f"trainer.max_staleness={ahead}", "trainer.save_freq=0", "evaluation.lengths=[1]"]
+    report = recollect.train("needle", settings=settings, out=tmp_path / "run", quiet=True)
+    assert report["held_out"]["rl"] >= 0.9
 
 
 def test_sampling_overlaps_wherever_something_else_computes() -> None:
@@ -247,7 +280,7 @@ def test_the_dry_run_says_which_weights_sample_what(tmp_path: Path, capsys: pyte
     found, text = said("trainer.max_staleness=2")
     assert found == {"max_staleness": 2, "overlaps": False}
     assert (
-        "sampled by version max(0, k - 2) and weighed by algorithm.rollout_is=token; sampling and updates take" in text
+        "version max(0, k - 2), and the loss compares with it (algorithm.bypass_mode=True); sampling and updates" in text
     )
     found, text = said("trainer.max_staleness=2", "trainer.n_gpus_per_node=2")
     assert found == {"max_staleness": 2, "overlaps": True}

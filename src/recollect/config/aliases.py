@@ -11,6 +11,7 @@ from typing import Any
 
 from recollect.config import Config, Data, Rollout
 from recollect.config.schema.bounds import other_names
+from recollect.config.staleness import has_ratio
 from recollect.config.translate.agent_keys import plain
 from recollect.types import BadInput
 
@@ -172,9 +173,14 @@ def _loss(cfg: Config) -> None:
 
 
 def _staleness(cfg: Config) -> None:
-    """What other weights have sampled is always weighed for it."""
-    if cfg.trainer.max_staleness > 0 and cfg.algorithm.rollout_is is None:
-        cfg.algorithm.rollout_is = "token"
+    """What other weights have sampled is compared with them: by the loss's ratio, or by a weight beside it."""
+    algorithm, ahead = cfg.algorithm, cfg.trainer.max_staleness > 0
+    if not ahead or algorithm.rollout_is is not None:
+        return
+    if algorithm.bypass_mode is None:
+        algorithm.bypass_mode = has_ratio(cfg)
+    if not algorithm.bypass_mode:
+        algorithm.rollout_is = "token"
 
 
 def _critic(cfg: Config) -> None:

@@ -14,6 +14,7 @@ from recollect.config.aliases import AGENT_NAMES, DR_GRPO_MODE
 from recollect.config.reward_terms import EVERY_QUESTION, parse
 from recollect.config.schema import bounds
 from recollect.config.schema.data import SCREEN_CELL
+from recollect.config.staleness import has_ratio
 from recollect.images.image_files import MOST_PIXELS
 from recollect.registries import AGENTS, ESTIMATORS, REWARDS, TOOLS
 from recollect.types import BadInput
@@ -157,6 +158,16 @@ def _algorithm(cfg: Config) -> Problems:
         yield "algorithm.filter_groups.metric is empty; it is reward, or a named part of the score"
     if groups.enable and n < 2:
         yield f"algorithm.filter_groups.enable=True with {ENGINE}.n=1: one sample never differs from itself"
+    if cfg.algorithm.bypass_mode and cfg.algorithm.rollout_is is not None:
+        yield (
+            "algorithm.bypass_mode=True compares with the sampler in the loss's ratio, and "
+            f"algorithm.rollout_is={cfg.algorithm.rollout_is} would do it again; leave one out"
+        )
+    if cfg.algorithm.bypass_mode and not has_ratio(cfg):
+        yield (
+            "algorithm.bypass_mode=True: the loss reinforce has no ratio in which an old policy plays a part; "
+            "algorithm.rollout_is=token weighs it"
+        )
 
 
 def _critic(cfg: Config) -> Problems:

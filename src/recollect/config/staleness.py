@@ -30,6 +30,11 @@ def goes_on(cfg: Config) -> bool:
     return cfg.trainer.max_staleness > 0 and overlaps(cfg)
 
 
+def has_ratio(cfg: Config) -> bool:
+    """Whether the policy loss compares with an old policy; a plain policy gradient does not."""
+    return cfg.actor_rollout_ref.actor.policy_loss.loss_mode != "reinforce"
+
+
 def schedule(cfg: Config) -> str:
     """A line about which weights sample what; empty for synchronous steps."""
     ahead = cfg.trainer.max_staleness
@@ -37,7 +42,9 @@ def schedule(cfg: Config) -> str:
         return ""
     beside = "sampling goes on while the learner updates"
     in_turn = "sampling and updates take turns, as both compute in this process (ranks or vLLM servers would overlap)"
+    weighed = f"weighed by algorithm.rollout_is={cfg.algorithm.rollout_is}"
+    compared = "the loss compares with it (algorithm.bypass_mode=True)"
     return (
-        f"trainer.max_staleness={ahead}: the batch of step k is sampled by version max(0, k - {ahead}) and weighed by "
-        f"algorithm.rollout_is={cfg.algorithm.rollout_is}; {beside if overlaps(cfg) else in_turn}"
+        f"trainer.max_staleness={ahead}: the batch of step k is sampled by version max(0, k - {ahead}), and "
+        f"{compared if cfg.algorithm.bypass_mode else weighed}; {beside if overlaps(cfg) else in_turn}"
     )

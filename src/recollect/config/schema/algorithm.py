@@ -43,5 +43,7 @@ class Algorithm:
     # weigh the loss by learner/sampler probability of each token or sequence; null: do not
     rollout_is: str | None = choice("token", "sequence", "null", default=None)
     rollout_is_threshold: float = positive(2.0, infinite=True)  # cap of that weight
+    # ratio and clip compare with the log-probabilities of sampling; null: with max_staleness, unless rollout_is is set
+    bypass_mode: bool | None = None
     norm_adv_by_std_in_grpo: bool = True  # divide by the group's standard deviation
     grpo_use_adv: bool = True  # MemAgent's name for the same switch: False leaves the deviation out

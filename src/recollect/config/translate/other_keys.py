@@ -16,7 +16,7 @@ PROFILER = "there is no profiler; metrics.jsonl has the times of each step"
 SCHEDULE = (
     "which weights sample a step's batch follows from the step alone: trainer.max_staleness says how old they are"
 )
-CORRECTION = "only weights by learner/sampler probability are there: algorithm.rollout_is"
+CORRECTION = "weights by learner/sampler probability are there, algorithm.rollout_is, and algorithm.bypass_mode"
 STORED = "trajectories are stored in the run directory, under trajectories/"
 
 
@@ -34,6 +34,7 @@ ANSWERS: Mapping[str, Answer] = {
     "global_profiler.*": Refused(PROFILER),
     "algorithm.rollout_correction.rollout_is": Alias("algorithm.rollout_is"),
     "algorithm.rollout_correction.rollout_is_threshold": Alias("algorithm.rollout_is_threshold"),
+    "algorithm.rollout_correction.bypass_mode": Alias("algorithm.bypass_mode"),
     "algorithm.rollout_correction.*": Refused(CORRECTION),
     "algorithm.kl_penalty": Alias("algorithm.kl_penalty", words=KL_WORDS),
     "algorithm.adv_estimator": Alias(

@@ -43,7 +43,7 @@ def annotate(
     penalty = algorithm.use_kl_in_reward
     exact = penalty and algorithm.kl_penalty == "full"
     moved_before = critic is not None and cfg.critic.model.share_actor  # its update comes before the policy's
-    if as_sampled or cfg.data.offline_files:  # the old policy is whoever sampled, which the weights at hand need not be
+    if as_sampled or algorithm.bypass_mode or cfg.data.offline_files:  # the old policy is whoever sampled
         made.old = batch.sampler_logprobs_E
     elif updates_of(cfg, batch) > 1 or (penalty and not exact) or moved_before:
         made.old = learner.logprobs(batch)
