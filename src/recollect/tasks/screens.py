@@ -18,6 +18,7 @@ from recollect.tasks.names import Split, split_of
 from recollect.types import Task
 
 LETTERS = "ACEHKLOTXZ"  # of labels
+FEW = 3  # first letters of labels that are easily mixed up
 GOALS: dict[str, WidgetKind] = {"press": "button", "tick": "box", "fill": "field", "pick": "list"}
 LIGHTEST, DARKEST = 250, 150  # of a widget's colour, so that black letters can be read on it
 SHADE = 10  # steps between colours
@@ -39,13 +40,23 @@ def colours(split: Split) -> tuple[tuple[int, int, int], ...]:
     return tuple(c for c in every if split_of(f"{c[0]}-{c[1]}-{c[2]}") == split)
 
 
+def draw_labels(rng: random.Random, split: Split, count: int) -> list[str]:
+    """So many labels. Every second time in training of few first letters, so that the second one has to be told apart."""
+    every = labels(split)
+    if split == "train" and rng.random() < 0.5:
+        first = rng.sample(LETTERS, FEW)
+        alike = [label for label in every if label[0] in first]
+        every = tuple(alike) if len(alike) >= count else every
+    return rng.sample(every, count)
+
+
 def make_screen(rng: random.Random, split: Split, cfg: Config) -> Screen:
     """A screen with a goal."""
     shape = cfg.data.screen
     wanted = GOALS[rng.choice(shape.goals)]
     others = (wanted if rng.random() < shape.alike else GOALS[rng.choice(shape.goals)] for _ in range(shape.widgets))
     kinds = [wanted, *islice(others, rng.randint(1, shape.widgets - 1))]
-    names = rng.sample(labels(split), len(kinds) + LINES + 1)
+    names = draw_labels(rng, split, len(kinds) + LINES + 1)
     widgets: list[Widget] = []
     free = {(r, c) for r in range(shape.rows) for c in range(shape.columns)}
     for kind in kinds:
