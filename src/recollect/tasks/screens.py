@@ -41,7 +41,7 @@ def colours(split: Split) -> tuple[tuple[int, int, int], ...]:
 
 
 def draw_labels(rng: random.Random, split: Split, count: int) -> list[str]:
-    """So many labels. Every second time in training of few first letters, so that the second one has to be told apart."""
+    """So many labels; in training every second time of few first letters, so that the second one counts."""
     every = labels(split)
     if split == "train" and rng.random() < 0.5:
         first = rng.sample(LETTERS, FEW)
