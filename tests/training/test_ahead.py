@@ -279,9 +279,7 @@ def test_the_dry_run_says_which_weights_sample_what(tmp_path: Path, capsys: pyte
     assert "max_staleness" not in text
     found, text = said("trainer.max_staleness=2")
     assert found == {"max_staleness": 2, "overlaps": False}
-    assert (
-        "version max(0, k - 2), and the loss compares with it (algorithm.bypass_mode=True); sampling and updates" in text
-    )
+    assert "max(0, k - 2), and the loss compares with it (algorithm.bypass_mode=True); sampling and updates" in text
     found, text = said("trainer.max_staleness=2", "trainer.n_gpus_per_node=2")
     assert found == {"max_staleness": 2, "overlaps": True}
     assert "sampling goes on while the learner updates" in text
