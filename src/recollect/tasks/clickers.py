@@ -30,13 +30,13 @@ def clicker(task: Task, trajectory: Trajectory) -> str:
 
 
 def sloppy_clicker(task: Task, trajectory: Trajectory) -> str:
-    """What an agent says that has the form right, but looks for any of the things that are written."""
+    """What an agent says that has the form right, but looks for anything that is written, until it finds it."""
     world, screen = _on(trajectory)
     if screen.goal.kind is None:
         return clicker(task, trajectory)
     if screen.goal.kind == "field" and screen.focused is not None and not screen.focused.text:
         return SYNTAXES[world.syntax].write(GuiAction("type", text=screen.goal.text), world.frame)
-    chance = random.Random(f"sloppy:{task.id}:{len(trajectory.turns)}")
+    chance = random.Random(f"sloppy:{task.id}")  # the same in every turn
     return looking_for(chance.choice([(w, i) for w in screen.widgets for i in range(len(w.all_lines))]), world, screen)
 
 
