@@ -287,18 +287,19 @@ def test_each_method_isolates(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_shown_below_tmp_is_there_and_stays_as_it_is(method: str) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, tempfile.TemporaryDirectory(dir="/tmp") as beside:
         own = Path(folder, "data")
         own.mkdir()
         (own / "said.txt").write_text("hello")
         made = started(method, read_only=[str(own)])
+        names = Path(folder).name, Path(beside).name
         code = (
             f"print(open({str(own / 'said.txt')!r}).read())\n"
-            "import os, tempfile\nprint(len(os.listdir('/tmp')), bool(tempfile.mkdtemp()))\n"
+            f"import os, tempfile\nprint([name in os.listdir('/tmp') for name in {names}], bool(tempfile.mkdtemp()))\n"
             f"try: open({str(own / 'mine')!r}, 'w')\nexcept OSError: print('no')"
         )
         try:
-            assert asyncio.run(made.run(code)).out == "hello\n1 True\nno\n"
+            assert asyncio.run(made.run(code)).out == "hello\n[True, False] True\nno\n"
         finally:
             made.close()
         assert [path.name for path in own.iterdir()] == ["said.txt"]

@@ -62,13 +62,14 @@ def steps(run: Path) -> list[dict[str, Any]]:
     return [row for row in RunDirectory(run).metrics() if "reward/mean" in row]
 
 
-@pytest.mark.parametrize("staleness", [1, 2])
-def test_in_one_process(staleness: int, tmp_path: Path, small_model: Path) -> None:
-    report = work(tmp_path / "run", small_model, f"trainer.max_staleness={staleness}").fit()
+@pytest.mark.parametrize(("staleness", "weighed"), [(1, False), (2, True)])
+def test_in_one_process(staleness: int, weighed: bool, tmp_path: Path, small_model: Path) -> None:
+    more = ["algorithm.rollout_is=token"] if weighed else []
+    report = work(tmp_path / "run", small_model, f"trainer.max_staleness={staleness}", *more).fit()
     assert versions(tmp_path / "run") == [{max(0, k - staleness)} for k in range(5)]
     rows = steps(tmp_path / "run")
     assert [row["rollout/staleness"] for row in rows] == [min(k, staleness) for k in range(5)]
-    assert all(row["actor/importance"] > 0 for row in rows if row["actor/policy_loss"])
+    assert all((row.get("actor/importance", 0) > 0) is weighed for row in rows if row["actor/policy_loss"])
     assert all(row["time/wait_for_rollout"] <= row["time/total"] for row in rows)
     assert report["fidelity"] == 1.0
 
