@@ -130,7 +130,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def same_numbers(mine: Trained, theirs: Trained) -> None:
-    assert len(mine.said) == len(theirs.said) >= 3
+    assert len(mine.said) == len(theirs.said) >= 2
     for a, b in zip(mine.said, theirs.said, strict=True):
         np.testing.assert_allclose(a, b, **NEAR)
 

@@ -30,7 +30,7 @@ ADAPTIVE = [
     *("algorithm.kl_ctrl.horizon=40", "algorithm.kl_ctrl.target_kl=0.001"),
 ]
 LORA = ["actor_rollout_ref.model.lora_rank=4"]
-ROUNDING = 1e-7  # of losses, which are about 1
+ROUNDING = 2**-22  # two units in the last place of losses, which are about 1
 WHOLE = {
     "critic": ("Qwen3", [*ADAPTIVE, "algorithm.adv_estimator=gae"]),
     "adapter": ("Qwen3", [*ADAPTIVE, *LORA, "algorithm.kl_penalty=full", "algorithm.adv_estimator=gae"]),
